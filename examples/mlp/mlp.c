@@ -296,6 +296,7 @@ static void run_head(const model *m)
     region *shared = tide_region(m->pool);
     must(tide_op_begin(m->pool, m->head));
     for (uint32_t b = 0; b < MICRO_BATCHES; b++) {
+        must(tide_op_slice(m->pool, b));
         float *x = tide_activation_data(m->pool, m->x[LAYERS], b);
         loss_args loss = {.x = x,
                           .weight = tide_param_data(m->pool, m->weight[LAYERS]),
@@ -313,7 +314,6 @@ static void run_head(const model *m)
                                         .rows = ROWS,
                                         .in = WIDTH,
                                         .out = 1};
-        must(tide_op_slice(m->pool, b));
         must(tide_launch(m->pool, "loss", loss_kernel, &loss, sizeof loss, 2.0 * ROWS * WIDTH, 0));
         must(tide_launch(m->pool, "dense backward", dense_backward, &backward, sizeof backward,
                          4.0 * ROWS * WIDTH, 0));
@@ -325,6 +325,7 @@ static void run_backward(const model *m, int l)
 {
     must(tide_op_begin(m->pool, m->backward[l]));
     for (uint32_t b = 0; b < MICRO_BATCHES; b++) {
+        must(tide_op_slice(m->pool, b));
         dense_backward_args args = {.x = layer_input(m, l, b),
                                     .weight = tide_param_data(m->pool, m->weight[l]),
                                     .dz = tide_activation_data(m->pool, m->x[l + 1], b),
@@ -334,9 +335,10 @@ static void run_backward(const model *m, int l)
                                     .rows = ROWS,
                                     .in = l == 0 ? INPUTS : WIDTH,
                                     .out = WIDTH};
-        must(tide_op_slice(m->pool, b));
         must(tide_launch(m->pool, "dense backward", dense_backward, &args, sizeof args,
                          4.0 * ROWS * args.in * WIDTH, 0));
+        if (b + 1 == MICRO_BATCHES)
+            must(tide_gradient_finish(m->pool, m->weight[l], 0, (uint64_t)args.in * WIDTH));
     }
     must(tide_op_end(m->pool));
 }

@@ -67,6 +67,8 @@ enum {
     TIDE_THREADS_MAX = 1024,
     TIDE_DELAY_MAX_US = 1000000,
     TIDE_SUM_GROUPS_MAX = 1024,
+    TIDE_FINISHED_RANGES_MAX = 16,
+    TIDE_FINISHED_ALIGNMENT = 64,
 };
 
 typedef struct tide_pool_options {
@@ -345,6 +347,17 @@ TIDE_API float *tide_param_gradient(const tide_pool *pool, tide_param param);
  * gradient in the op, or in this slice, must then write every element. In later slices the result is
  * false. */
 TIDE_API bool tide_param_gradient_is_new(const tide_pool *pool, tide_param param);
+
+/* Finish elements [first, first + count) of a gradient that the open op closes, before the op ends: enqueue
+ * the kernels that add the sum groups' sums and put the rounded gradient into the param's place. From then on
+ * the op's kernels may neither read these values nor add to these sums. The op's end does the same for all
+ * other elements, and the results have the same bits. Ranges may be finished in any order. `first` is a
+ * multiple of TIDE_FINISHED_ALIGNMENT, and so is `count` if the range does not end with the param. ARGUMENT:
+ * the param has no such range. STATE: no op is open; the open op does not close the param's gradient; with
+ * more than one sum group, the op has GRAD and no slice of the last group has been opened; an element is
+ * finished already; or more than TIDE_FINISHED_RANGES_MAX finished ranges of the param would lie apart from
+ * each other. */
+TIDE_API tide_status tide_gradient_finish(tide_pool *pool, tide_param param, uint64_t first, uint64_t count);
 
 /* ==== 6  The region: device memory that never moves ==== */
 

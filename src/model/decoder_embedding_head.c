@@ -72,6 +72,8 @@ void tide_decoder_embedding_backward(tide_op_builder *builder)
     tide_decoder_launch(builder, "embedding backward", options->kernels->embedding_backward, &args,
                         sizeof args, (double)tide_embedding_backward_flops(&args),
                         (double)tide_embedding_backward_bytes(&args));
+    tide_decoder_finish(builder, TIDE_ROLE_TOKEN_EMBEDDING);
+    tide_decoder_finish(builder, TIDE_ROLE_POSITION_EMBEDDING);
 }
 
 /* logits [rows, vocabulary padded] = norm weight^T */
@@ -196,6 +198,8 @@ static void head(tide_op_builder *builder, bool gradient)
     sum_losses(builder);
     if (!gradient)
         return;
+    if (tide_decoder_head_role(builder->model) == TIDE_ROLE_HEAD) /* the embedding's op closes another */
+        tide_decoder_finish(builder, TIDE_ROLE_HEAD);
     const bool passes_on = tide_decoder_passes_on(builder->model, builder->model->options.config.layers);
     tide_decoder_norm_backward(builder, &last_norm, x, norm, mean, rstd, passes_on ? norm : NULL, false);
     if (passes_on)

@@ -210,6 +210,10 @@ void tide_decoder_matmul(tide_op_builder *builder, const char *name, const tide_
  * `product` unset. */
 void tide_decoder_gradient_matmul(tide_op_builder *builder, const char *name, tide_role role, bool is_first,
                                   const tide_matmul_args *product);
+/* Finish the gradient of `role`, if it is trained, in the op that closes it: call this behind the last launch
+ * of the op's code that reads the param or adds to its gradient. Does so in the last micro-batch, and only
+ * with several sum groups; with one there is nothing to add, and the op's end rounds as well. */
+void tide_decoder_finish(tide_op_builder *builder, tide_role role);
 void tide_decoder_linear_forward(tide_op_builder *builder, const tide_decoder_linear *linear, const void *in,
                                  void *out);
 /* A linear layer fused with the GELU after it; in backward, with the GELU before it. Only if

@@ -137,6 +137,7 @@ static void head_norm_backward(tide_op_builder *builder, tide_role role, size_t 
                                               .dout_row = tide_decoder_length(builder, TIDE_DIMENSION_QKV),
                                               .dtype = builder->model->options.dtype};
     tide_decoder_rms_norm_backward(builder, "head norm backward", &args);
+    tide_decoder_finish(builder, role);
 }
 
 /* Rotates queries and keys, which lie side by side in rows of `row` elements. */

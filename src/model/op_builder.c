@@ -204,6 +204,8 @@ void tide_decoder_norm_backward(tide_op_builder *builder, const tide_decoder_nor
                                                       .width = width,
                                                       .accumulate = accumulate,
                                                       .dtype = builder->model->options.dtype});
+    tide_decoder_finish(builder, norm->weight);
+    tide_decoder_finish(builder, norm->bias);
 }
 
 /* --- matmuls --- */
@@ -246,6 +248,18 @@ void tide_decoder_gradient_matmul(tide_op_builder *builder, const char *name, ti
         return;
     }
     tide_decoder_matmul(builder, name, writes ? &writing : &adding);
+}
+
+void tide_decoder_finish(tide_op_builder *builder, tide_role role)
+{
+    const tide_decoder_options *options = &builder->model->options;
+    if (builder->status != TIDE_OK || builder->dry_run || options->sum_groups == 1 ||
+        builder->micro_batch + 1 < options->micro_batches ||
+        !tide_decoder_is_trained(builder->model, role, builder->layer))
+        return;
+    const tide_param param = param_of(builder, role);
+    const uint64_t elements = tide_description_param_elements(builder->model->description, param);
+    builder->status = tide_gradient_finish(builder->model->pool, param, 0, elements);
 }
 
 static tide_matmul_args forward_product(const tide_op_builder *builder, const tide_decoder_linear *linear,
@@ -336,11 +350,24 @@ static void linear_bias_backward(tide_op_builder *builder, const tide_decoder_li
                         (double)tide_bias_backward_bytes(&args));
 }
 
-void tide_decoder_linear_params_backward(tide_op_builder *builder, const tide_decoder_linear *linear,
-                                         const void *in, const void *dout)
+static void linear_params_backward(tide_op_builder *builder, const tide_decoder_linear *linear,
+                                   const void *in, const void *dout)
 {
     linear_weight_backward(builder, linear, in, dout);
     linear_bias_backward(builder, linear, dout);
+}
+
+static void linear_finish(tide_op_builder *builder, const tide_decoder_linear *linear)
+{
+    tide_decoder_finish(builder, linear->weight);
+    tide_decoder_finish(builder, linear->bias);
+}
+
+void tide_decoder_linear_params_backward(tide_op_builder *builder, const tide_decoder_linear *linear,
+                                         const void *in, const void *dout)
+{
+    linear_params_backward(builder, linear, in, dout);
+    linear_finish(builder, linear);
 }
 
 static tide_matmul_args input_product(const tide_op_builder *builder, const tide_decoder_linear *linear,
@@ -371,8 +398,9 @@ void tide_decoder_linear_backward(tide_op_builder *builder, const tide_decoder_l
                                   const void *dout, void *din)
 {
     const tide_matmul_args product = input_product(builder, linear, dout, din);
-    tide_decoder_linear_params_backward(builder, linear, in, dout);
+    linear_params_backward(builder, linear, in, dout);
     tide_decoder_matmul(builder, linear->input_name, &product);
+    linear_finish(builder, linear);
 }
 
 /* din = (dout weight^T) x gelu'(gelu_in), where the layer's input was gelu(gelu_in); otherwise like
@@ -383,8 +411,9 @@ void tide_decoder_linear_gelu_backward(tide_op_builder *builder, const tide_deco
     tide_matmul_args product = input_product(builder, linear, dout, din);
     product.gelu = TIDE_MATMUL_GELU_BACKWARD;
     product.gelu_in = gelu_in;
-    tide_decoder_linear_params_backward(builder, linear, in, dout);
+    linear_params_backward(builder, linear, in, dout);
     tide_decoder_matmul(builder, linear->input_name, &product);
+    linear_finish(builder, linear);
 }
 
 void tide_decoder_add_to(tide_op_builder *builder, void *sum, const void *term, size_t elements)

@@ -4,9 +4,11 @@
  */
 #include "src/pool/internal.h"
 
+#include "base/minmax.h"
 #include "kernels/kernels.h"
 
 #include <assert.h>
+#include <string.h>
 
 static const tide_gradients *gradients_of(const tide_pool *pool)
 {
@@ -118,32 +120,31 @@ static tide_status add_sums(tide_pool *pool, uint64_t to, uint64_t from, uint64_
     return bytes > 0 ? tide_launch_kernel(pool, &kernel) : TIDE_OK;
 }
 
-/* Add the op's own accumulators in `set` to those in the set below. */
-static tide_status fold(tide_pool *pool, uint32_t set)
+/* A group without a slice sums nothing, so its sums are zeros. */
+static tide_status zero_empty_group(tide_pool *pool)
 {
-    const tide_packed_op *op = tide_op_open(pool);
-    assert(set > 0);
-    return add_sums(pool, op->set_offset + (set - 1) * op->set_bytes, op->set_offset + set * op->set_bytes,
-                    op->set_bytes);
+    return pool->context.packing->sum_groups > 1 && pool->op.group_slices == 0 ? fill(pool, true) : TIDE_OK;
 }
 
-/* End the open sum group: a group without a slice sums nothing, so its sums are zeros. */
+/* End the open sum group, which is not the last one. */
 static tide_status end_group(tide_pool *pool)
 {
     const tide_packed_op *op = tide_op_open(pool);
-    const uint32_t groups = pool->context.packing->sum_groups, group = pool->op.group;
-    uint32_t set = tide_packing_set(group);
-    tide_status status = groups > 1 && pool->op.group_slices == 0 ? fill(pool, true) : TIDE_OK;
+    uint32_t set = tide_packing_set(pool->op.group);
+    tide_status status = zero_empty_group(pool);
     if (status == TIDE_OK)
         status = round_sums(pool, op->set_offset + set * op->set_bytes, op->set_bytes);
-    for (uint32_t bits = group; bits & 1 && status == TIDE_OK; bits >>= 1)
-        status = fold(pool, set--);
+    for (uint32_t bits = pool->op.group; bits & 1 && status == TIDE_OK; bits >>= 1, set--)
+        status = add_sums(pool, op->set_offset + (set - 1) * op->set_bytes,
+                          op->set_offset + set * op->set_bytes, op->set_bytes);
     return status;
 }
 
 tide_status tide_gradient_begin(tide_pool *pool)
 {
     pool->op.group = pool->op.group_slices = 0;
+    for (uint32_t i = 0; i < tide_op_open(pool)->description->param_count; i++)
+        pool->op.finished[i].count = 0;
     return fill(pool, false);
 }
 
@@ -171,75 +172,215 @@ tide_status tide_gradient_slice(tide_pool *pool, uint32_t slice)
     return status;
 }
 
-/* End all groups and add what is left of the op's own sums, the last ones first. */
-static tide_status end_groups(tide_pool *pool)
+/* Add the sets of an accumulator that the op closes, in elements [first, first + count), into the first set.
+ * The sums of all groups are there; of an op's own accumulators all but the last have been added. */
+static tide_status add_sets(tide_pool *pool, uint32_t use, uint64_t first, uint64_t count)
 {
-    const uint32_t groups = pool->context.packing->sum_groups;
-    tide_status status = enter(pool, groups - 1);
-    if (status == TIDE_OK)
-        status = end_group(pool);
-    for (uint32_t set = tide_packing_set(groups) - 1; set > 0 && status == TIDE_OK; set--)
-        status = fold(pool, set);
+    const tide_packing *packing = pool->context.packing;
+    const tide_packed_op *op = tide_op_open(pool);
+    const tide_packed_param *param = &packing->params[op->description->params[use].tensor];
+    const bool shared = param->shared_offset_bytes != UINT64_MAX;
+    const uint32_t last = packing->sum_groups - 1, sets = shared ? last : tide_packing_set(last);
+    const uint64_t at = op->accumulator_offsets[use] + first * sizeof(float), bytes = count * sizeof(float);
+    const uint64_t apart = shared ? tide_packed_param_accumulator_bytes(param) : op->set_bytes;
+    tide_status status = TIDE_OK;
+    for (uint32_t set = shared ? 0 : sets; set <= sets && status == TIDE_OK; set++)
+        status = round_sums(pool, at + set * apart, bytes);
+    for (uint32_t set = sets; set > 0 && !shared && status == TIDE_OK; set--)
+        status = add_sums(pool, at + (set - 1) * apart, at + set * apart, bytes);
+    for (uint32_t step = 1; step <= sets && shared; step *= 2)
+        for (uint32_t to = 0; to + step <= sets && status == TIDE_OK; to += 2 * step)
+            status = add_sums(pool, at + to * apart, at + (to + step) * apart, bytes);
     return status;
 }
 
-/* Add the sets of a shared accumulator, one for each sum group, into the first. */
-static tide_status add_shared(tide_pool *pool, const tide_packed_param *param)
+/* --- finishing --- */
+
+static const tide_packed_param *param_of(const tide_pool *pool, uint32_t use)
 {
-    const uint32_t groups = pool->context.packing->sum_groups;
-    const uint64_t bytes = tide_packed_param_accumulator_bytes(param), first = param->shared_offset_bytes;
-    tide_status status = round_sums(pool, first, groups * bytes);
-    for (uint32_t step = 1; step < groups; step *= 2)
-        for (uint32_t to = 0; to + step < groups && status == TIDE_OK; to += 2 * step)
-            status = add_sums(pool, first + to * bytes, first + (to + step) * bytes, bytes);
-    return status;
+    return &pool->context.packing->params[tide_op_open(pool)->description->params[use].tensor];
 }
 
-/* --- rounding --- */
-
-/* Launch the two kernels that round the accumulator over the param and compute the norm of the result. */
-static tide_status launch_rounding(tide_pool *pool, const tide_packed_param *param,
-                                   uint64_t accumulator_offset)
+static tide_status launch_rounding(tide_pool *pool, uint32_t use, uint64_t first, uint64_t count)
 {
     const tide_pool_context *context = &pool->context;
-    assert(accumulator_offset + param->elements * sizeof(float) <= context->plan.region_bytes);
-    double *blocks = (double *)(void *)(context->region + context->packing->region.blocks_offset);
-    const tide_cast_args rounding = {.in = context->region + accumulator_offset,
-                                     .out =
-                                         context->space_address[TIDE_SPACE_PARAM] + param->data_offset_bytes,
-                                     .elements = param->elements,
+    const tide_dtype dtype = context->packing->description->dtype;
+    char *place = context->space_address[TIDE_SPACE_PARAM] + param_of(pool, use)->data_offset_bytes;
+    const uint64_t offset = tide_op_open(pool)->accumulator_offsets[use] + first * sizeof(float);
+    const tide_cast_args rounding = {.in = context->region + offset,
+                                     .out = place + first * tide_dtype_bytes(dtype),
+                                     .elements = count,
                                      .in_dtype = TIDE_DTYPE_FP32,
-                                     .out_dtype = context->packing->description->dtype};
-    const tide_gradient_norm_args norm = {.gradient = rounding.out,
+                                     .out_dtype = dtype};
+    const tide_kernel_work kernel = {"gradient rounding",
+                                     context->kernels->cast,
+                                     &rounding,
+                                     sizeof rounding,
+                                     0,
+                                     (double)tide_cast_bytes(&rounding),
+                                     TIDE_PART_END};
+    assert(offset + count * sizeof(float) <= context->plan.region_bytes);
+    return tide_launch_kernel(pool, &kernel);
+}
+
+static tide_status launch_norm(tide_pool *pool, uint32_t use)
+{
+    const tide_pool_context *context = &pool->context;
+    const tide_packed_param *param = param_of(pool, use);
+    double *blocks = (double *)(void *)(context->region + context->packing->region.blocks_offset);
+    const tide_gradient_norm_args norm = {.gradient = context->space_address[TIDE_SPACE_PARAM] +
+                                                      param->data_offset_bytes,
                                           .blocks = blocks + param->first_block,
                                           .elements = param->elements,
                                           .dtype = context->packing->description->dtype};
-    const tide_kernel_work kernels[] = {
-        {"gradient rounding", context->kernels->cast, &rounding, sizeof rounding, 0,
-         (double)tide_cast_bytes(&rounding), TIDE_PART_END},
-        {"gradient norm", context->kernels->gradient_norm, &norm, sizeof norm,
-         (double)tide_gradient_norm_flops(&norm), (double)tide_gradient_norm_bytes(&norm), TIDE_PART_END}};
-    const tide_status status = tide_launch_kernel(pool, &kernels[0]);
-    return status == TIDE_OK ? tide_launch_kernel(pool, &kernels[1]) : status;
+    const tide_kernel_work kernel = {
+        "gradient norm", context->kernels->gradient_norm,         &norm,
+        sizeof norm,     (double)tide_gradient_norm_flops(&norm), (double)tide_gradient_norm_bytes(&norm),
+        TIDE_PART_END};
+    return tide_launch_kernel(pool, &kernel);
 }
 
-/* Finish the gradient of the op's use `i`, which the op closes. */
-static tide_status close_gradient(tide_pool *pool, uint32_t i)
+/* The first finished range that ends at or behind `first`, or the count of ranges. */
+static uint32_t find_range(const tide_finished *finished, uint64_t first)
 {
-    const tide_packed_op *op = tide_op_open(pool);
-    const tide_packed_param *param = &pool->context.packing->params[op->description->params[i].tensor];
-    const tide_status status = param->shared_offset_bytes != UINT64_MAX ? add_shared(pool, param) : TIDE_OK;
-    return status == TIDE_OK ? launch_rounding(pool, param, op->accumulator_offsets[i]) : status;
+    uint32_t at = 0;
+    while (at < finished->count && finished->ranges[at].end < first)
+        at++;
+    return at;
+}
+
+/* Add a range that overlaps no finished one. */
+static void note_range(tide_finished *finished, uint64_t first, uint64_t end)
+{
+    const uint32_t at = find_range(finished, first);
+    uint32_t behind = at; /* the first range that stays behind the new one */
+    for (; behind < finished->count && finished->ranges[behind].first <= end; behind++) {
+        assert(finished->ranges[behind].end <= first || end <= finished->ranges[behind].first);
+        first = tide_min_u64(first, finished->ranges[behind].first);
+        end = tide_max_u64(end, finished->ranges[behind].end);
+    }
+    memmove(&finished->ranges[at + 1], &finished->ranges[behind],
+            (finished->count - behind) * sizeof finished->ranges[0]);
+    finished->count = finished->count - behind + at + 1;
+    finished->ranges[at].first = first;
+    finished->ranges[at].end = end;
+}
+
+tide_status tide_gradient_range(tide_pool *pool, uint32_t use, uint64_t first, uint64_t count)
+{
+    tide_finished *finished = &pool->op.finished[use];
+    const uint64_t elements = param_of(pool, use)->elements;
+    assert(count > 0 && first + count <= elements);
+    tide_status status = add_sets(pool, use, first, count);
+    if (status == TIDE_OK)
+        status = launch_rounding(pool, use, first, count);
+    if (status != TIDE_OK)
+        return status;
+    note_range(finished, first, first + count);
+    return finished->ranges[0].first == 0 && finished->ranges[0].end == elements ? launch_norm(pool, use)
+                                                                                 : TIDE_OK;
+}
+
+/* Finish what is left of a gradient, from its start on. */
+static tide_status finish_rest(tide_pool *pool, uint32_t use)
+{
+    const tide_finished *finished = &pool->op.finished[use];
+    const uint64_t elements = param_of(pool, use)->elements;
+    tide_status status = TIDE_OK;
+    for (uint64_t first = 0; first < elements && status == TIDE_OK;) {
+        const bool begun = finished->count > 0 && finished->ranges[0].first == 0;
+        const uint32_t next = begun ? 1 : 0;
+        first = begun ? finished->ranges[0].end : 0;
+        const uint64_t end = next < finished->count ? finished->ranges[next].first : elements;
+        if (first < end)
+            status = tide_gradient_range(pool, use, first, end - first);
+    }
+    return status;
 }
 
 tide_status tide_gradient_end(tide_pool *pool)
 {
     const tide_gradients *gradients = gradients_of(pool);
     const tide_packed_op *op = tide_op_open(pool);
-    tide_status status = op->makes_gradients ? end_groups(pool) : TIDE_OK;
+    tide_status status = TIDE_OK;
+    if (op->makes_gradients)
+        status = enter(pool, pool->context.packing->sum_groups - 1);
+    if (op->makes_gradients && status == TIDE_OK)
+        status = zero_empty_group(pool);
     for (uint32_t i = 0; i < op->description->param_count && status == TIDE_OK; i++) {
         if (tide_gradients_closes(gradients, pool->op.number, &op->description->params[i]))
-            status = close_gradient(pool, i);
+            status = finish_rest(pool, i);
     }
     return status;
+}
+
+/* --- may a range be finished? --- */
+
+static tide_status check_state(const tide_pool *pool, const char *name, uint32_t use)
+{
+    const tide_packed_op *op = tide_op_open(pool);
+    const uint32_t groups = pool->context.packing->sum_groups;
+    if (!tide_gradients_closes(gradients_of(pool), pool->op.number, &op->description->params[use]))
+        return tide_fail(TIDE_ERROR_STATE, "tide_gradient_finish of %s: op %s does not close its gradient",
+                         name, op->description->name);
+    if (op->makes_gradients && pool->op.group + 1 < groups)
+        return tide_fail(TIDE_ERROR_STATE,
+                         "tide_gradient_finish of %s: op %s has opened no slice of its last sum group yet",
+                         name, op->description->name);
+    return TIDE_OK;
+}
+
+static tide_status check_overlap(const tide_pool *pool, const char *name, uint32_t use, uint64_t first,
+                                 uint64_t end)
+{
+    const tide_finished *finished = &pool->op.finished[use];
+    uint32_t at = find_range(finished, first);
+    const bool joins_left = at < finished->count && finished->ranges[at].end == first;
+    at += joins_left;
+    if (at < finished->count && finished->ranges[at].first < end)
+        return tide_fail(TIDE_ERROR_STATE, "tide_gradient_finish of %s: element %llu is finished already",
+                         name, (unsigned long long)tide_max_u64(first, finished->ranges[at].first));
+    const bool joins_right = at < finished->count && finished->ranges[at].first == end;
+    if (finished->count == TIDE_FINISHED_RANGES_MAX && !joins_left && !joins_right)
+        return tide_fail(TIDE_ERROR_STATE,
+                         "tide_gradient_finish of %s: more than %d finished ranges would lie apart", name,
+                         TIDE_FINISHED_RANGES_MAX);
+    return TIDE_OK;
+}
+
+static tide_status check_bounds(const tide_packed_param *param, uint64_t first, uint64_t count)
+{
+    const bool inside = first < param->elements && count > 0 && count <= param->elements - first;
+    if (inside && first % TIDE_FINISHED_ALIGNMENT == 0 &&
+        (count % TIDE_FINISHED_ALIGNMENT == 0 || first + count == param->elements))
+        return TIDE_OK;
+    return tide_fail(
+        TIDE_ERROR_ARGUMENT,
+        "tide_gradient_finish of %s: %llu elements from %llu on; it has %llu, and ranges begin at "
+        "multiples of %d and end at such or with the param",
+        param->name, (unsigned long long)count, (unsigned long long)first,
+        (unsigned long long)param->elements, TIDE_FINISHED_ALIGNMENT);
+}
+
+tide_status tide_gradient_check_range(const tide_pool *pool, tide_param param, uint64_t first, uint64_t count,
+                                      uint32_t *use)
+{
+    if (!tide_op_is_open(pool))
+        return tide_fail(TIDE_ERROR_STATE, "tide_gradient_finish: no op is open");
+    if (param >= pool->context.packing->param_count)
+        return tide_fail(TIDE_ERROR_ARGUMENT, "tide_gradient_finish: there is no param %u", param);
+    const tide_packed_param *of = &pool->context.packing->params[param];
+    tide_status status = check_bounds(of, first, count);
+    if (status != TIDE_OK)
+        return status;
+    const tide_op_description *op = tide_op_open(pool)->description;
+    uint32_t i = 0;
+    while (i < op->param_count && op->params[i].tensor != param)
+        i++;
+    if (i == op->param_count)
+        return tide_fail(TIDE_ERROR_STATE, "tide_gradient_finish of %s: op %s does not use it", of->name,
+                         op->name);
+    status = check_state(pool, of->name, i);
+    *use = i;
+    return status == TIDE_OK ? check_overlap(pool, of->name, i, first, first + count) : status;
 }

@@ -24,19 +24,29 @@ typedef struct tide_step {
     uint64_t calls_at_begin;   /* calls into the manager before the step */
 } tide_step;
 
+/* The parts of a gradient that the open op has finished (tide_gradient_finish), in order; none touches the
+ * next. gradient.c changes it. */
+typedef struct tide_finished {
+    uint32_t count;
+    struct {
+        uint64_t first, end;
+    } ranges[TIDE_FINISHED_RANGES_MAX];
+} tide_finished;
+
 /* The memory that kernels may touch: the region, then the chunks of the open op's params, then the chunks of
  * its open slice's activations. Every launch declares all of it to the device. op.c changes it, step.c closes
  * it. */
 typedef struct tide_open_op {
-    tide_op number;        /* TIDE_OP_NONE: no op is open */
-    uint32_t slice;        /* while an op is open; UINT32_MAX: none */
-    tide_access *accesses; /* [fixed] the tables */
-    tide_chunk *chunks;    /* [fixed] each access's chunk; TIDE_CHUNK_NONE for the region, entry 0 */
-    uint32_t capacity;     /* [fixed] */
-    uint32_t count;        /* accesses in the tables; 1 (the region) if no op is open */
-    uint32_t param_count;  /* how many of them are to the region and the params */
-    uint32_t group;        /* the sum group that is open; gradient.c changes it */
-    uint32_t group_slices; /* how many slices have been opened in it */
+    tide_op number;          /* TIDE_OP_NONE: no op is open */
+    uint32_t slice;          /* while an op is open; UINT32_MAX: none */
+    tide_access *accesses;   /* [fixed] the tables */
+    tide_chunk *chunks;      /* [fixed] each access's chunk; TIDE_CHUNK_NONE for the region, entry 0 */
+    uint32_t capacity;       /* [fixed] */
+    uint32_t count;          /* accesses in the tables; 1 (the region) if no op is open */
+    uint32_t param_count;    /* how many of them are to the region and the params */
+    uint32_t group;          /* the sum group that is open; gradient.c changes it */
+    uint32_t group_slices;   /* how many slices have been opened in it */
+    tide_finished *finished; /* [fixed] the table, one for each param use */
 } tide_open_op;
 
 /* A buffer on the host of two halves. [caller], without the lock. */
@@ -182,8 +192,15 @@ tide_status tide_gradient_begin(tide_pool *pool);
 tide_status tide_gradient_check_slice(const tide_pool *pool, uint32_t slice);
 /* Call when the slice is open: end the sum groups before its own, and open that. */
 tide_status tide_gradient_slice(tide_pool *pool, uint32_t slice);
-/* Call when the open op's work is enqueued: end its sum groups, round each gradient that the op completes
- * over its param, whose slots the op holds for writing, and compute the norms of the blocks. */
+/* May elements [first, first + count) of the param's gradient be finished? Statuses of tide_gradient_finish.
+ * Sets `use` to the param's among those of the open op. */
+tide_status tide_gradient_check_range(const tide_pool *pool, tide_param param, uint64_t first, uint64_t count,
+                                      uint32_t *use);
+/* Finish that range, whose slots the op holds for writing: add its sums, round them over the param and, if
+ * this completes the gradient, compute the norms of its blocks. */
+tide_status tide_gradient_range(tide_pool *pool, uint32_t use, uint64_t first, uint64_t count);
+/* Call when the open op's work is enqueued: end its sum groups and finish the rest of each gradient that the
+ * op closes, whose slots the op holds for writing. */
 tide_status tide_gradient_end(tide_pool *pool);
 
 /* --- make.c --- */

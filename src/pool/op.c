@@ -27,13 +27,24 @@ bool tide_op_is_valid(const tide_pool *pool)
             (op->slice == UINT32_MAX && op->count == op->param_count));
 }
 
+/* The most params of an op, at least 1. */
+static uint32_t most_params(const tide_packing *packing)
+{
+    uint32_t most = 1;
+    for (tide_op i = 0; i < packing->op_count; i++)
+        if (packing->ops[i].description->param_count > most)
+            most = packing->ops[i].description->param_count;
+    return most;
+}
+
 tide_status tide_op_create(tide_pool *pool)
 {
     tide_open_op *op = &pool->op;
     op->capacity = 1 + (uint32_t)(pool->context.plan.largest_op_bytes / pool->context.plan.chunk_bytes);
     op->accesses = calloc(op->capacity, sizeof *op->accesses);
     op->chunks = calloc(op->capacity, sizeof *op->chunks);
-    if (op->accesses == NULL || op->chunks == NULL)
+    op->finished = calloc(most_params(pool->context.packing), sizeof *op->finished);
+    if (op->accesses == NULL || op->chunks == NULL || op->finished == NULL)
         return tide_fail(TIDE_ERROR_NO_MEMORY, "pool: no memory for an op of %u chunks", op->capacity);
     op->accesses[0] = tide_writes(TIDE_OBJECT_REGION, pool->context.region_object);
     op->chunks[0] = TIDE_CHUNK_NONE;
@@ -46,6 +57,7 @@ void tide_op_destroy(tide_pool *pool)
 {
     free(pool->op.accesses);
     free(pool->op.chunks);
+    free(pool->op.finished);
     pool->op = (tide_open_op){.number = TIDE_OP_NONE};
 }
 
@@ -293,6 +305,24 @@ tide_status tide_op_slice(tide_pool *pool, uint32_t slice)
 }
 
 /* --- rounding of gradients --- */
+
+tide_status tide_gradient_finish(tide_pool *pool, tide_param param, uint64_t first, uint64_t count)
+{
+    uint32_t use;
+    tide_status status = tide_pool_callable(pool, "tide_gradient_finish");
+    if (status == TIDE_OK)
+        status = tide_gradient_check_range(pool, param, first, count, &use);
+    if (status != TIDE_OK)
+        return status;
+    tide_needs needs = {0};
+    tide_launch_lock(pool);
+    hold_param(pool, param, true, &needs);
+    status = go_on(pool, &needs);
+    tide_monitor_unlock(&pool->monitor);
+    if (status == TIDE_OK)
+        status = tide_gradient_range(pool, use, first, count);
+    return tide_monitor_keep(&pool->monitor, status);
+}
 
 /* Turn the accesses to the params that gradients overwrite into writes, and make the compute stream wait for
  * all other uses of their slots. With the lock. */

@@ -9,14 +9,25 @@
 
 #include "offload/device.h"
 
-enum { MICRO_BATCHES = 24, GROUPS_MOST = 24, SEQ_LEN = 8, VOCABULARY = 61, KIB = 1024 };
+enum { ROUNDINGS_MOST = 128, MICRO_BATCHES = 24, GROUPS_MOST = 24, SEQ_LEN = 8, VOCABULARY = 61, KIB = 1024 };
 
 /* ---- the sums that the device rounds ---- */
 
+typedef struct rounding {
+    const void *to; /* the place of the param's values */
+    uint64_t first, count;
+} rounding;
+
 typedef struct sums {
-    float *values;
+    float *values; /* in the order of the roundings; after sums_sort in the order of the params */
     uint64_t count, capacity;
+    rounding roundings[ROUNDINGS_MOST];
+    uint32_t roundings_count;
 } sums;
+
+/* Roundings behind which an op of a step launched a kernel of its own: those that it did not leave to its
+ * end. */
+static uint32_t early;
 
 static sums *recorded; /* where the host device's roundings are recorded */
 static const tide_device_ops *host_ops;
@@ -26,8 +37,9 @@ static tide_device_ops recording_ops;
 static tide_status record_and_cast(void *stream, const void *arguments)
 {
     const tide_cast_args *args = arguments;
-    if (recorded->count + args->elements > recorded->capacity)
+    if (recorded->count + args->elements > recorded->capacity || recorded->roundings_count == ROUNDINGS_MOST)
         return tide_fail(TIDE_ERROR_INTERNAL, "more sums than params");
+    recorded->roundings[recorded->roundings_count++] = (rounding){args->out, recorded->count, args->elements};
     memcpy(recorded->values + recorded->count, args->in, args->elements * sizeof(float));
     recorded->count += args->elements;
     return tide_kernels_cpu()->cast(stream, arguments);
@@ -36,7 +48,15 @@ static tide_status record_and_cast(void *stream, const void *arguments)
 static tide_status recording_launch(tide_device *device, tide_stream stream, const tide_work *work,
                                     tide_kernel kernel, const void *arguments, size_t argument_bytes)
 {
+    static const char *op;      /* the op of the last launch */
+    static uint32_t unfollowed; /* its last roundings */
     const bool rounds = strcmp(work->label, "gradient rounding") == 0;
+    const bool of_pool = rounds || strcmp(work->label, "gradient norm") == 0 ||
+                         strncmp(work->label, "sum group", strlen("sum group")) == 0;
+    if (!of_pool && work->op == op)
+        early += unfollowed;
+    unfollowed = of_pool && work->op == op ? unfollowed + rounds : rounds;
+    op = work->op;
     return host_ops->launch(device, stream, work, rounds ? record_and_cast : kernel, arguments,
                             argument_bytes);
 }
@@ -54,6 +74,28 @@ tide_status __wrap_tide_device_host_open(const tide_device_options *options, tid
     recording_ops.launch = recording_launch;
     (*device)->ops = &recording_ops;
     return TIDE_OK;
+}
+
+static int by_place(const void *a, const void *b)
+{
+    const rounding *one = a, *other = b;
+    return one->to < other->to ? -1 : one->to > other->to;
+}
+
+/* Sort the sums by the params' places, which have the same order in every pool of a model. */
+static void sums_sort(sums *made)
+{
+    float *sorted = malloc(made->capacity * sizeof *sorted);
+    uint64_t at = 0;
+    assert_non_null(sorted);
+    qsort(made->roundings, made->roundings_count, sizeof made->roundings[0], by_place);
+    for (uint32_t i = 0; i < made->roundings_count; i++) {
+        memcpy(sorted + at, made->values + made->roundings[i].first,
+               made->roundings[i].count * sizeof *sorted);
+        at += made->roundings[i].count;
+    }
+    free(made->values);
+    made->values = sorted;
 }
 
 /* ---- the definition ---- */
@@ -191,6 +233,7 @@ static void train(const run *of, const machine *on, uint32_t first, uint32_t cou
     }
     tide_pool_destroy(pool);
     tide_decoder_destroy(model);
+    sums_sort(made);
 }
 
 static sums sums_make(uint64_t capacity)
@@ -219,12 +262,16 @@ static void check(const run *of)
     uint64_t hashes[2] = {1, 1};
     for (uint32_t g = 0; g < of->sum_groups; g++) {
         groups[g] = sums_make(most);
+        early = 0;
         train(of, &machines[1], (uint32_t)(g * each), (uint32_t)each, 1, &groups[g], NULL);
+        assert_int_equal(early, 0);
     }
     for (size_t m = 0; m < 2; m++) {
-        found.count = 0;
+        found.count = found.roundings_count = early = 0;
         train(of, &machines[m], 0, MICRO_BATCHES, of->sum_groups, &found, &hashes[m]);
         assert_int_equal(found.count, groups[0].count);
+        if (!of->freezes) /* only the embedding's op leaves gradients, of one or two embeddings, to its end */
+            assert_int_equal(early + (strcmp(of->family, "gpt2") == 0 ? 2 : 1), found.roundings_count);
         assert_true(found.count > most / 4);
         if (differences(of, &found, groups) != 0)
             fail_msg("%s, %u groups, %s by %s, machine %zu: %llu of %llu sums differ", of->family,

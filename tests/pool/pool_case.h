@@ -26,6 +26,8 @@
     EVENT(GROUPED, "cases with more than one sum group")                                                     \
     EVENT(REDUCED_BF16, "cases whose sum groups' sums are rounded to bf16")                                  \
     EVENT(LEFT_OUT_GROUPS, "sum groups without a slice")                                                     \
+    EVENT(FINISHED, "gradients finished before their ops ended")                                             \
+    EVENT(FINISHED_IN_PARTS, "of them in parts")                                                             \
     EVENT(ABORTS, "aborts of open steps")                                                                    \
     EVENT(ABORTS_IN_OPS, "aborts inside ops")                                                                \
     EVENT(LATE_GIVEN_UP, "aborts after step end that gave the step up")                                      \
@@ -73,14 +75,15 @@ typedef struct pool_case {
 
     uint32_t step; /* steps begun, training or not */
     const char *op_name;
-    int giving_up_in;                /* calls until the open step is given up; REF_NONE: it isn't */
-    int skips_to_come;               /* how many of the next steps must be skipped */
-    float size;                      /* factor of the open step's gradients */
-    bool spoil;                      /* the open step's next gradient is not finite */
-    uint32_t adders[REF_PARAMS_MAX]; /* how many ops added to the param's gradient in this step */
-    bool result_known;               /* the case has compared the pending step's result */
-    bool failed;                     /* a call has reported the failure of a kernel */
-    bool predicted;                  /* tide_pool_predict was called, which may allocate */
+    int giving_up_in;                  /* calls until the open step is given up; REF_NONE: it isn't */
+    int skips_to_come;                 /* how many of the next steps must be skipped */
+    float size;                        /* factor of the open step's gradients */
+    bool spoil;                        /* the open step's next gradient is not finite */
+    uint64_t finished[REF_PARAMS_MAX]; /* so many elements the open op has finished, or left for its end */
+    uint32_t adders[REF_PARAMS_MAX];   /* how many ops added to the param's gradient in this step */
+    bool result_known;                 /* the case has compared the pending step's result */
+    bool failed;                       /* a call has reported the failure of a kernel */
+    bool predicted;                    /* tide_pool_predict was called, which may allocate */
     /* updates of the training step before a forward-only pass may still run */
     bool updates_may_run;
     bool kernels_may_run; /* kernels of a forward-only pass may still read the model's values */

@@ -239,6 +239,8 @@ static void use_params(pool_case *c, bool sum_begins)
         const tide_param number = d->params[i].tensor;
         const ref_param *param = &c->model.params[number];
         const uint64_t bytes = param->elements * tide_dtype_bytes(c->model.dtype);
+        if (c->finished[number] > 0)
+            continue;
         const void *model = pool_is_blind(c) ? NULL : param->place;
         if ((d->params[i].access & TIDE_ACCESS_READ) != 0) {
             if (model != NULL)
@@ -249,6 +251,51 @@ static void use_params(pool_case *c, bool sum_begins)
         }
         if ((d->params[i].access & TIDE_ACCESS_GRAD) != 0)
             make_gradient(c, number, sum_begins);
+    }
+}
+
+/* May elements of the gradient be finished in the open op? The model's sums are complete then, since the case
+ * does not use the param any more. */
+static bool may_finish(const pool_case *c, tide_param number)
+{
+    const reference_pool *model = &c->model;
+    const bool last = model->group + 1 == model->sum_groups && model->group_slices > 0;
+    return model->params[number].dirty && model->params[number].closing_op == model->op &&
+           (model->sum_groups == 1 || last || !ref_makes_gradients(model));
+}
+
+/* Finish the param's next elements, or those behind the next ones and then these, or be refused. */
+static void finish_some(pool_case *c, tide_param number)
+{
+    const uint64_t elements = c->model.params[number].elements, first = c->finished[number];
+    const uint64_t units = (elements - first + TIDE_FINISHED_ALIGNMENT - 1) / TIDE_FINISHED_ALIGNMENT;
+    const uint64_t half = pool_random(c, units + 1) * TIDE_FINISHED_ALIGNMENT;
+    const uint64_t middle = first + half < elements ? first + half : elements;
+    const uint64_t end = pool_chance(c, 50) ? elements : middle;
+    if (end > middle)
+        pool_expect_ok(c, tide_gradient_finish(c->pool, number, middle, end - middle));
+    const bool all = end == middle || pool_chance(c, 70); /* else a gap stays, for the op's end */
+    if (all && middle > first)
+        pool_expect_ok(c, tide_gradient_finish(c->pool, number, first, middle - first));
+    if (end > first)
+        refused(c, "a range that is finished", tide_gradient_finish(c->pool, number, first, elements - first),
+                TIDE_ERROR_STATE);
+    c->finished[number] = all ? end : elements;
+    pool_events[EVENT_FINISHED] += end > first;
+    pool_events[EVENT_FINISHED_IN_PARTS] += end > middle && middle > first;
+}
+
+static void finish_gradients(pool_case *c)
+{
+    const tide_op_description *d = &c->model.ops[c->model.op].description;
+    for (uint32_t i = 0; i < d->param_count; i++) {
+        const tide_param number = d->params[i].tensor;
+        if (!may_finish(c, number))
+            refused(c, "an early end of a gradient",
+                    tide_gradient_finish(c->pool, number, 0, c->model.params[number].elements),
+                    TIDE_ERROR_STATE);
+        else if (c->finished[number] < c->model.params[number].elements && pool_chance(c, 50))
+            finish_some(c, number);
     }
 }
 
@@ -299,6 +346,8 @@ static bool take_slice(pool_case *c, uint32_t slice)
     const bool sum_begins = c->model.sum_groups > 1 && c->model.group_slices == 1;
     if (sum_begins || pool_chance(c, 25))
         use_params(c, sum_begins);
+    if (pool_chance(c, 10))
+        finish_gradients(c);
     return true;
 }
 
@@ -336,6 +385,7 @@ static bool play_op(pool_case *c, tide_op op)
     const uint32_t seed = draw_seed(c);
     pool_expect_ok(c, tide_op_begin(c->pool, op));
     ref_op_begin(&c->model, op);
+    memset(c->finished, 0, sizeof c->finished);
     pool_events[EVENT_OPS]++;
     c->ops_played++;
     count_adders(c, op);
@@ -347,6 +397,8 @@ static bool play_op(pool_case *c, tide_op op)
         return false;
     if (pool_chance(c, 20))
         use_params(c, false);
+    if (pool_chance(c, 30))
+        finish_gradients(c);
     if (workspace_bytes > 0)
         expect_bytes(c, "an op's workspace", tide_workspace(c->pool), NULL, workspace_bytes, seed);
     if (pool_chance(c, 10))

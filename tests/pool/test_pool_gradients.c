@@ -317,6 +317,116 @@ static void a_budget_too_small_for_sum_groups_is_refused_with_what_they_take(voi
     destroy(&it);
 }
 
+/* --- gradients finished before their op ends --- */
+
+enum { UNIT = TIDE_FINISHED_ALIGNMENT, UNITS = 40, ELEMENTS = UNIT * UNITS + 5 };
+
+static tide_status fill_with_ones(void *stream, const void *arguments)
+{
+    float *const *gradient = arguments;
+    (void)stream;
+    for (int i = 0; i < ELEMENTS; i++)
+        (*gradient)[i] += 1;
+    return TIDE_OK;
+}
+
+/* A model of one param of ELEMENTS elements; op 0 makes its gradient, op 1 closes it, op 2 uses neither. */
+static fixture arrange_long(void)
+{
+    fixture it = {0};
+    const uint64_t elements = ELEMENTS, one = 1;
+    tide_param param;
+    assert_ok(tide_description_create(TIDE_DTYPE_BF16, 0, &it.description));
+    assert_ok(tide_description_add_param(it.description, "long", &elements, 1, NULL, &param));
+    assert_ok(tide_description_add_param(it.description, "other", &one, 1, NULL, &param));
+    add_small_op(&it, "make", 0, GRAD);
+    add_small_op(&it, "close", 0, GRAD);
+    add_small_op(&it, "else", 1, GRAD);
+    make_pool(&it);
+    return it;
+}
+
+static void begin_op(const fixture *it, uint32_t number)
+{
+    assert_ok(tide_op_begin(it->pool, it->ops[number].handle));
+    float *gradient = tide_param_gradient(it->pool, 0);
+    if (gradient != NULL)
+        assert_ok(tide_launch(it->pool, "ones", fill_with_ones, &gradient, sizeof gradient, 0, 0));
+}
+
+static void assert_unfinished(const fixture *it, uint64_t first, uint64_t count, tide_status status,
+                              const char *words)
+{
+    assert_int_equal(tide_gradient_finish(it->pool, 0, first, count), status);
+    if (strstr(tide_message(), words) == NULL)
+        fail_msg("\"%s\" does not say \"%s\"", tide_message(), words);
+}
+
+static void a_gradient_may_be_finished_in_parts_in_any_order(void **state)
+{
+    fixture it = arrange_long();
+    begin(&it, 1);
+    begin_op(&it, 0);
+    assert_unfinished(&it, 0, UNIT, TIDE_ERROR_STATE, "op make does not close its gradient");
+    assert_ok(tide_op_end(it.pool));
+    begin_op(&it, 1);
+    for (uint64_t i = 0; i < TIDE_FINISHED_RANGES_MAX; i++)
+        assert_ok(tide_gradient_finish(it.pool, 0, 2 * i * UNIT, UNIT));
+    assert_unfinished(&it, 2 * TIDE_FINISHED_RANGES_MAX * UNIT, UNIT, TIDE_ERROR_STATE,
+                      "more than 16 finished ranges would lie apart");
+    assert_unfinished(&it, 3 * UNIT, 2 * UNIT, TIDE_ERROR_STATE, "element 256 is finished already");
+    assert_unfinished(&it, 2 * UNIT, 2 * UNIT, TIDE_ERROR_STATE, "element 128 is finished already");
+    assert_ok(tide_gradient_finish(it.pool, 0, 3 * UNIT, UNIT)); /* joins two ranges */
+    assert_ok(tide_gradient_finish(it.pool, 0, 38 * UNIT, 2 * UNIT + 5));
+    assert_ok(tide_gradient_finish(it.pool, 0, 31 * UNIT, UNIT)); /* joins one */
+    assert_ok(tide_gradient_finish(it.pool, 0, 37 * UNIT, UNIT));
+    assert_unfinished(&it, 36 * UNIT, 2 * UNIT, TIDE_ERROR_STATE, "element 2368 is finished already");
+    assert_ok(tide_op_end(it.pool));
+    assert_true(end(&it) == sqrt(4.0 * ELEMENTS));
+    destroy(&it);
+}
+
+static void no_other_part_of_a_gradient_can_be_finished(void **state)
+{
+    fixture it = arrange_long();
+    assert_unfinished(&it, 0, UNIT, TIDE_ERROR_STATE, "no op is open");
+    begin(&it, 1);
+    begin_op(&it, 2);
+    assert_unfinished(&it, 0, UNIT, TIDE_ERROR_STATE, "op else does not use it");
+    assert_ok(tide_op_end(it.pool));
+    begin_op(&it, 1);
+    assert_int_equal(tide_gradient_finish(it.pool, 2, 0, 1), TIDE_ERROR_ARGUMENT);
+    assert_unfinished(&it, 1, UNIT, TIDE_ERROR_ARGUMENT, "64 elements from 1 on; it has 2565, ");
+    assert_unfinished(&it, 0, UNIT + 1, TIDE_ERROR_ARGUMENT, "65 elements");
+    assert_unfinished(&it, 0, 0, TIDE_ERROR_ARGUMENT, "0 elements");
+    assert_unfinished(&it, ELEMENTS - 5, 6, TIDE_ERROR_ARGUMENT, "6 elements");
+    assert_unfinished(&it, UINT64_MAX - 63, UNIT, TIDE_ERROR_ARGUMENT, "64 elements");
+    assert_unfinished(&it, UNIT, UINT64_MAX - 63, TIDE_ERROR_ARGUMENT, "elements from 64");
+    assert_ok(tide_gradient_finish(it.pool, 0, 0, ELEMENTS));
+    assert_unfinished(&it, ELEMENTS - 5, 5, TIDE_ERROR_STATE, "element 2560 is finished already");
+    assert_ok(tide_op_end(it.pool));
+    assert_true(end(&it) == sqrt(1.0 * ELEMENTS + 0)); /* the gradient of the other param is 0 */
+    destroy(&it);
+}
+
+/* The step is given up after a gradient was finished and before its op has ended. */
+static void a_finished_gradient_is_undone_with_its_step(void **state)
+{
+    static float before[ELEMENTS], after[ELEMENTS];
+    fixture it = arrange_long();
+    for (int i = 0; i < ELEMENTS; i++)
+        before[i] = (float)i;
+    assert_ok(tide_param_set(it.pool, 0, TIDE_VALUE_MASTER, 0, ELEMENTS, before));
+    assert_ok(tide_param_get(it.pool, 0, TIDE_VALUE_PARAM, 0, ELEMENTS, before));
+    begin(&it, 1);
+    begin_op(&it, 1);
+    assert_ok(tide_gradient_finish(it.pool, 0, UNIT, 9 * UNIT));
+    assert_ok(tide_step_abort(it.pool));
+    assert_ok(tide_param_get(it.pool, 0, TIDE_VALUE_PARAM, 0, ELEMENTS, after));
+    assert_memory_equal(before, after, sizeof before);
+    destroy(&it);
+}
+
 /* --- allowed and refused orders of ops --- */
 
 static void a_step_can_not_end_while_a_gradient_waits_for_an_op(void **state)
@@ -433,6 +543,9 @@ int main(void)
         cmocka_unit_test(the_plan_counts_what_sum_groups_take),
         cmocka_unit_test(sum_groups_need_slices_that_they_divide),
         cmocka_unit_test(a_budget_too_small_for_sum_groups_is_refused_with_what_they_take),
+        cmocka_unit_test(a_gradient_may_be_finished_in_parts_in_any_order),
+        cmocka_unit_test(no_other_part_of_a_gradient_can_be_finished),
+        cmocka_unit_test(a_finished_gradient_is_undone_with_its_step),
         cmocka_unit_test(a_step_can_not_end_while_a_gradient_waits_for_an_op),
         cmocka_unit_test(an_order_that_would_lose_a_gradient_is_refused_before_it_does),
         cmocka_unit_test(a_forward_op_may_come_between_the_makers_of_a_gradient_and_not_after_its_end),

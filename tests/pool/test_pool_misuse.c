@@ -488,6 +488,17 @@ static void misuse_op_slice(fixture *r)
         out_of_place(r, tide_op_slice(r->pool, 0));
 }
 
+static void misuse_gradient_finish(fixture *r)
+{
+    const bool here = r->state == FIXTURE_OP;
+    misuse_null(r, tide_gradient_finish(NULL, 0, 0, 64), "pool");
+    misuse_here(r, here, tide_gradient_finish(r->pool, 99, 0, 64), "param 99");
+    misuse_here(r, here, tide_gradient_finish(r->pool, 0, 1, 64), "multiples of 64");
+    misuse_here(r, here, tide_gradient_finish(r->pool, 0, 0, UINT64_MAX), "elements");
+    if (!here)
+        out_of_place(r, tide_gradient_finish(r->pool, 0, 0, 64));
+}
+
 static void misuse_op_end(fixture *r)
 {
     misuse_null(r, tide_op_end(NULL), "pool");
@@ -684,6 +695,7 @@ static const struct {
     {"tide_op_begin", misuse_op_begin},
     {"tide_op_slice", misuse_op_slice},
     {"tide_op_end", misuse_op_end},
+    {"tide_gradient_finish", misuse_gradient_finish},
     {"tide_launch", misuse_launch},
     {"tide_param_data tide_activation_data tide_param_gradient tide_param_gradient_is_new tide_region "
      "tide_workspace",

@@ -291,7 +291,7 @@ static uint32_t group_of(const reference_pool *pool, uint32_t slice)
     return slice / (pool->ops[pool->op].description.slices / pool->sum_groups);
 }
 
-static bool makes_gradients(const reference_pool *pool)
+bool ref_makes_gradients(const reference_pool *pool)
 {
     for (uint32_t i = 0; i < pool->param_count; i++)
         if ((access_of(pool, (tide_op)pool->op, i) & TIDE_ACCESS_GRAD) != 0)
@@ -301,7 +301,7 @@ static bool makes_gradients(const reference_pool *pool)
 
 bool ref_slice_in_order(const reference_pool *pool, uint32_t slice)
 {
-    return !makes_gradients(pool) || pool->sum_groups == 1 || group_of(pool, slice) >= pool->group;
+    return !ref_makes_gradients(pool) || pool->sum_groups == 1 || group_of(pool, slice) >= pool->group;
 }
 
 bool ref_is_new(const reference_pool *pool, tide_param param)
@@ -371,7 +371,7 @@ static void let_slice_go(reference_pool *pool)
 void ref_slice(reference_pool *pool, uint32_t slice)
 {
     const tide_op_description *d = &pool->ops[pool->op].description;
-    const uint32_t group = makes_gradients(pool) && pool->sum_groups > 1 ? group_of(pool, slice) : 0;
+    const uint32_t group = ref_makes_gradients(pool) && pool->sum_groups > 1 ? group_of(pool, slice) : 0;
     let_slice_go(pool);
     pool->slice = (int)slice;
     pool->group_slices = group == pool->group ? pool->group_slices + 1 : 1;

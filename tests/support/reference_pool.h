@@ -117,6 +117,7 @@ ref_refusal ref_op_refusal(const reference_pool *pool, tide_op op); /* for the o
 bool ref_slice_may_begin(const reference_pool *pool, uint32_t slice);
 /* Whether the slice's sum group is not before the open one, or the open op makes no gradient. */
 bool ref_slice_in_order(const reference_pool *pool, uint32_t slice);
+bool ref_makes_gradients(const reference_pool *pool); /* whether the open op has GRAD */
 /* Whether the open op must overwrite the param's gradient in the open slice. */
 bool ref_is_new(const reference_pool *pool, tide_param param);
 bool ref_step_may_end(const reference_pool *pool);
