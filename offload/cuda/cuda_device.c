@@ -185,6 +185,7 @@ static tide_status options_check(const tide_device_options *options)
         {options != NULL && options->checks.fault_handler, "the fault handler"},
         {options != NULL && options->link_bytes_per_second > 0, "a throttled link"},
         {options != NULL && options->checks.delay_max_us > 0, "delays of streams"},
+        {options != NULL && options->checks.finish_beside, "gradients finished beside the next op"},
     };
     tide_status status = tide_device_options_check(options);
     for (size_t i = 0; i < sizeof refused / sizeof refused[0] && status == TIDE_OK; i++)

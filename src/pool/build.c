@@ -24,17 +24,34 @@ static tide_status open_device(tide_pool *pool)
     return tide_device_factory_open(&pool->context.factory, &device, &pool->context.device);
 }
 
+static tide_status create_region(tide_pool_context *context)
+{
+    static const char *const names[TIDE_REGION_PARTS] = {
+        [TIDE_REGION_NONMODEL] = "region",       [TIDE_REGION_SHARED] = "shared accumulators",
+        [TIDE_REGION_NORM] = "norm sums",        [TIDE_REGION_WORKSPACE] = "workspace",
+        [TIDE_REGION_LOW] = "accumulators, low", [TIDE_REGION_HIGH] = "accumulators, high"};
+    tide_device *device = context->device;
+    void *address;
+    tide_status status = device->ops->region_create(device, context->plan.region_bytes, &address);
+    if (status == TIDE_OK)
+        context->region = address;
+    for (int part = 0; part < TIDE_REGION_PARTS && status == TIDE_OK; part++) {
+        const tide_region_range range = tide_packing_part(context->packing, (tide_region_part)part);
+        context->region_objects[part] = UINT32_MAX;
+        if (range.begin < range.end)
+            status = device->ops->region_object(device, names[part], range.begin, range.end - range.begin,
+                                                &context->region_objects[part]);
+    }
+    return status;
+}
+
 static tide_status create_memory(tide_pool *pool)
 {
     tide_pool_context *context = &pool->context;
     const tide_pool_plan *plan = &context->plan;
     tide_device *device = context->device;
     void *address;
-    tide_status status = device->ops->region_create(device, plan->region_bytes, &address);
-    if (status != TIDE_OK)
-        return status;
-    context->region = address;
-    status = device->ops->region_object(device, "region", 0, plan->region_bytes, &context->region_object);
+    tide_status status = create_region(context);
     if (status == TIDE_OK)
         status = tide_staging_create(pool);
     if (status == TIDE_OK)

@@ -26,7 +26,7 @@ typedef struct tide_pool_context {
     const tide_packing *packing;
     tide_pool_plan plan;
     char *region;
-    uint32_t region_object;
+    uint32_t region_objects[TIDE_REGION_PARTS]; /* UINT32_MAX: the part is empty */
     char *space_address[TIDE_SPACE_COUNT];
     tide_chunk first_chunk[TIDE_SPACE_COUNT]; /* of spaces that have chunks */
 } tide_pool_context;
@@ -37,6 +37,21 @@ static inline char *tide_context_place(const tide_pool_context *context, tide_ch
     assert(chunk < tide_layout_chunk_count(context->packing->layout));
     return context->space_address[tide_layout_chunk_space(context->packing->layout, chunk)] +
            tide_layout_chunk_index(context->packing->layout, chunk) * context->plan.chunk_bytes;
+}
+
+/* Add an access to a part of the region to `accesses`, unless the part is empty. Returns the new count. */
+static inline uint32_t tide_context_add_part(const tide_pool_context *context, tide_region_part part,
+                                             bool write, tide_access *accesses, uint32_t count)
+{
+    if (context->region_objects[part] != UINT32_MAX)
+        accesses[count++] = (tide_access){TIDE_OBJECT_REGION, context->region_objects[part], write};
+    return count;
+}
+
+/* The stream on which gradients are finished. */
+static inline tide_stream tide_context_finish_stream(const tide_pool_context *context)
+{
+    return context->options.checks.finish_beside ? TIDE_STREAM_COLLECTIVE : TIDE_STREAM_COMPUTE;
 }
 
 static inline uint64_t tide_context_element_bytes(const tide_pool_context *context)

@@ -87,7 +87,7 @@ static tide_status fill(tide_pool *pool, bool all)
 /* --- sum groups --- */
 
 /* Round fp32 sums to options.reduce_dtype. */
-static tide_status round_sums(tide_pool *pool, uint64_t offset, uint64_t bytes)
+static tide_status round_sums(tide_pool *pool, uint64_t offset, uint64_t bytes, tide_launch_part part)
 {
     const tide_round_args args = {.data = (float *)(void *)(pool->context.region + offset),
                                   .elements = bytes / sizeof(float),
@@ -98,13 +98,14 @@ static tide_status round_sums(tide_pool *pool, uint64_t offset, uint64_t bytes)
                                      sizeof args,
                                      0,
                                      (double)tide_round_bytes(&args),
-                                     TIDE_PART_BEGIN};
+                                     part};
     assert(offset + bytes <= pool->context.plan.region_bytes);
     return bytes > 0 && args.dtype != TIDE_DTYPE_FP32 ? tide_launch_kernel(pool, &kernel) : TIDE_OK;
 }
 
 /* Add the fp32 sums at `from` to those at `to`. */
-static tide_status add_sums(tide_pool *pool, uint64_t to, uint64_t from, uint64_t bytes)
+static tide_status add_sums(tide_pool *pool, uint64_t to, uint64_t from, uint64_t bytes,
+                            tide_launch_part part)
 {
     char *region = pool->context.region;
     const tide_add_args args = {.a = region + to,
@@ -112,10 +113,13 @@ static tide_status add_sums(tide_pool *pool, uint64_t to, uint64_t from, uint64_
                                 .out = region + to,
                                 .elements = bytes / sizeof(float),
                                 .dtype = TIDE_DTYPE_FP32};
-    const tide_kernel_work kernel = {
-        "sum group add", pool->context.kernels->add,    &args,
-        sizeof args,     (double)tide_add_flops(&args), (double)tide_add_bytes(&args),
-        TIDE_PART_BEGIN};
+    const tide_kernel_work kernel = {"sum group add",
+                                     pool->context.kernels->add,
+                                     &args,
+                                     sizeof args,
+                                     (double)tide_add_flops(&args),
+                                     (double)tide_add_bytes(&args),
+                                     part};
     assert(to + bytes <= from && from + bytes <= pool->context.plan.region_bytes);
     return bytes > 0 ? tide_launch_kernel(pool, &kernel) : TIDE_OK;
 }
@@ -133,10 +137,10 @@ static tide_status end_group(tide_pool *pool)
     uint32_t set = tide_packing_set(pool->op.group);
     tide_status status = zero_empty_group(pool);
     if (status == TIDE_OK)
-        status = round_sums(pool, op->set_offset + set * op->set_bytes, op->set_bytes);
+        status = round_sums(pool, op->set_offset + set * op->set_bytes, op->set_bytes, TIDE_PART_BEGIN);
     for (uint32_t bits = pool->op.group; bits & 1 && status == TIDE_OK; bits >>= 1, set--)
         status = add_sums(pool, op->set_offset + (set - 1) * op->set_bytes,
-                          op->set_offset + set * op->set_bytes, op->set_bytes);
+                          op->set_offset + set * op->set_bytes, op->set_bytes, TIDE_PART_BEGIN);
     return status;
 }
 
@@ -185,12 +189,12 @@ static tide_status add_sets(tide_pool *pool, uint32_t use, uint64_t first, uint6
     const uint64_t apart = shared ? tide_packed_param_accumulator_bytes(param) : op->set_bytes;
     tide_status status = TIDE_OK;
     for (uint32_t set = shared ? 0 : sets; set <= sets && status == TIDE_OK; set++)
-        status = round_sums(pool, at + set * apart, bytes);
+        status = round_sums(pool, at + set * apart, bytes, TIDE_PART_END);
     for (uint32_t set = sets; set > 0 && !shared && status == TIDE_OK; set--)
-        status = add_sums(pool, at + (set - 1) * apart, at + set * apart, bytes);
+        status = add_sums(pool, at + (set - 1) * apart, at + set * apart, bytes, TIDE_PART_END);
     for (uint32_t step = 1; step <= sets && shared; step *= 2)
         for (uint32_t to = 0; to + step <= sets && status == TIDE_OK; to += 2 * step)
-            status = add_sums(pool, at + to * apart, at + (to + step) * apart, bytes);
+            status = add_sums(pool, at + to * apart, at + (to + step) * apart, bytes, TIDE_PART_END);
     return status;
 }
 
@@ -298,17 +302,21 @@ static tide_status finish_rest(tide_pool *pool, uint32_t use)
     return status;
 }
 
+tide_status tide_gradient_end_groups(tide_pool *pool)
+{
+    if (!tide_op_open(pool)->makes_gradients)
+        return TIDE_OK;
+    const tide_status status = enter(pool, pool->context.packing->sum_groups - 1);
+    return status == TIDE_OK ? zero_empty_group(pool) : status;
+}
+
 tide_status tide_gradient_end(tide_pool *pool)
 {
     const tide_gradients *gradients = gradients_of(pool);
-    const tide_packed_op *op = tide_op_open(pool);
+    const tide_op_description *op = tide_op_open(pool)->description;
     tide_status status = TIDE_OK;
-    if (op->makes_gradients)
-        status = enter(pool, pool->context.packing->sum_groups - 1);
-    if (op->makes_gradients && status == TIDE_OK)
-        status = zero_empty_group(pool);
-    for (uint32_t i = 0; i < op->description->param_count && status == TIDE_OK; i++) {
-        if (tide_gradients_closes(gradients, pool->op.number, &op->description->params[i]))
+    for (uint32_t i = 0; i < op->param_count && status == TIDE_OK; i++) {
+        if (tide_gradients_closes(gradients, pool->op.number, &op->params[i]))
             status = finish_rest(pool, i);
     }
     return status;

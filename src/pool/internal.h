@@ -33,20 +33,25 @@ typedef struct tide_finished {
     } ranges[TIDE_FINISHED_RANGES_MAX];
 } tide_finished;
 
-/* The memory that kernels may touch: the region, then the chunks of the open op's params, then the chunks of
- * its open slice's activations. Every launch declares all of it to the device. op.c changes it, step.c closes
- * it. */
+/* The memory that kernels may touch: parts of the region, then the chunks of the open op's params, then the
+ * chunks of its open slice's activations. Every launch declares all of it to the device. op.c changes it,
+ * step.c closes it. */
 typedef struct tide_open_op {
     tide_op number;          /* TIDE_OP_NONE: no op is open */
     uint32_t slice;          /* while an op is open; UINT32_MAX: none */
     tide_access *accesses;   /* [fixed] the tables */
-    tide_chunk *chunks;      /* [fixed] each access's chunk; TIDE_CHUNK_NONE for the region, entry 0 */
+    tide_chunk *chunks;      /* [fixed] each access's chunk; TIDE_CHUNK_NONE for parts of the region */
     uint32_t capacity;       /* [fixed] */
-    uint32_t count;          /* accesses in the tables; 1 (the region) if no op is open */
+    uint32_t region_count;   /* the first accesses are to parts of the region, so many of them */
+    uint32_t count;          /* accesses in the tables; region_count if no op is open */
     uint32_t param_count;    /* how many of them are to the region and the params */
+    uint32_t turn;           /* of the op begun last that has one (packing.h) */
     uint32_t group;          /* the sum group that is open; gradient.c changes it */
     uint32_t group_slices;   /* how many slices have been opened in it */
     tide_finished *finished; /* [fixed] the table, one for each param use */
+    tide_access *finishing;  /* [fixed] the accesses of kernels that finish gradients */
+    uint32_t finishing_count;
+    tide_stream finishing_stream;
 } tide_open_op;
 
 /* A buffer on the host of two halves. [caller], without the lock. */
@@ -111,8 +116,8 @@ tide_status tide_pool_say_poisoned(const char *call);
 typedef enum tide_launch_part {
     TIDE_PART_OP = 0,
     TIDE_PART_WRITE, /* the copy of a tide_write */
-    TIDE_PART_BEGIN, /* accesses only the region */
-    TIDE_PART_END,
+    TIDE_PART_BEGIN, /* accesses only parts of the region that the open op uses */
+    TIDE_PART_END,   /* finishes gradients; on the stream for that */
 } tide_launch_part;
 
 /* A kernel to launch, with its size. */
@@ -122,11 +127,11 @@ typedef struct tide_kernel_work {
     const void *arguments;
     size_t argument_bytes;
     double flops, bytes;
-    tide_launch_part part; /* BEGIN: the kernel accesses only the region */
+    tide_launch_part part;
 } tide_kernel_work;
 
-/* Sleep until the compute stream has space for the TIDE_CAPACITY_COMMANDS commands that the caller enqueues
- * with the lock; then take the lock. */
+/* Sleep until the caller's streams have space for the TIDE_CAPACITY_COMMANDS commands that he enqueues with
+ * the lock; then take the lock. */
 void tide_launch_lock(tide_pool *pool);
 /* tide_work.tag for work about to be enqueued: in a training step the number of the open op, or the count of
  * ops if no op is open; outside training steps UINT32_MAX. */
@@ -135,9 +140,11 @@ uint32_t tide_launch_tag(const tide_pool *pool);
  * steps. */
 uint32_t tide_launch_timer(const tide_pool *pool, tide_launch_part part);
 tide_status tide_launch_kernel(tide_pool *pool, const tide_kernel_work *kernel);
-/* Fill bytes of the region with zeros. */
+/* Launch a kernel that accesses the norm's part of the region. */
+tide_status tide_launch_of_norm(tide_pool *pool, const tide_kernel_work *kernel);
+/* Fill bytes of the open op's accumulators with zeros. */
 tide_status tide_launch_zero(tide_pool *pool, uint64_t offset_bytes, uint64_t bytes);
-/* Fill bytes of the region with fp32 NaNs. Call only on the host device, with options.checks.hazard_check. */
+/* Fill them with fp32 NaNs. Call only on the host device, with options.checks.hazard_check. */
 tide_status tide_launch_nan(tide_pool *pool, uint64_t offset_bytes, uint64_t bytes);
 
 /* --- staging.c: copies bytes into and out of the region, in order with kernels; without the lock --- */
@@ -178,6 +185,8 @@ static inline const tide_packed_op *tide_op_open(const tide_pool *pool)
  * call destroy then, too. */
 tide_status tide_op_create(tide_pool *pool);
 void tide_op_destroy(tide_pool *pool);
+/* No op is open any more. */
+void tide_op_close(tide_pool *pool);
 bool tide_op_is_valid(const tide_pool *pool);
 
 /* --- gradient.c: the open op's accumulators; without the lock --- */
@@ -196,11 +205,12 @@ tide_status tide_gradient_slice(tide_pool *pool, uint32_t slice);
  * Sets `use` to the param's among those of the open op. */
 tide_status tide_gradient_check_range(const tide_pool *pool, tide_param param, uint64_t first, uint64_t count,
                                       uint32_t *use);
-/* Finish that range, whose slots the op holds for writing: add its sums, round them over the param and, if
- * this completes the gradient, compute the norms of its blocks. */
+/* Finish that range, with op->finishing set: add its sums, round them over the param and, if this completes
+ * the gradient, compute the norms of its blocks. */
 tide_status tide_gradient_range(tide_pool *pool, uint32_t use, uint64_t first, uint64_t count);
-/* Call when the open op's work is enqueued: end its sum groups and finish the rest of each gradient that the
- * op closes, whose slots the op holds for writing. */
+/* Call when the open op's work is enqueued: end its sum groups. */
+tide_status tide_gradient_end_groups(tide_pool *pool);
+/* Call then, with op->finishing set: finish the rest of each gradient that the op closes. */
 tide_status tide_gradient_end(tide_pool *pool);
 
 /* --- make.c --- */

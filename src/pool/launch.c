@@ -11,6 +11,8 @@ void tide_launch_lock(tide_pool *pool)
     tide_device *device = pool->context.device;
     assert(!tide_monitor_is_held(NULL));
     (void)device->ops->has_capacity(device, TIDE_STREAM_COMPUTE, true);
+    if (tide_context_finish_stream(&pool->context) != TIDE_STREAM_COMPUTE)
+        (void)device->ops->has_capacity(device, tide_context_finish_stream(&pool->context), true);
     tide_monitor_lock(&pool->monitor);
 }
 
@@ -36,7 +38,9 @@ uint32_t tide_launch_timer(const tide_pool *pool, tide_launch_part part)
     return pool->step.options.training ? TIDE_TIMER_SERIES + series : TIDE_TIMER_NONE;
 }
 
-tide_status tide_launch_kernel(tide_pool *pool, const tide_kernel_work *kernel)
+/* Enqueue a kernel that makes these accesses. */
+static tide_status enqueue(tide_pool *pool, tide_stream stream, const tide_kernel_work *kernel,
+                           const tide_access *accesses, uint32_t access_count)
 {
     tide_device *device = pool->context.device;
     const tide_work work = {.label = kernel->label,
@@ -46,12 +50,29 @@ tide_status tide_launch_kernel(tide_pool *pool, const tide_kernel_work *kernel)
                             .id = tide_tracer_launch(&pool->telemetry.tracer),
                             .flops = kernel->flops,
                             .bytes = kernel->bytes,
-                            .accesses = pool->op.accesses,
-                            .access_count = kernel->part == TIDE_PART_BEGIN ? 1 : pool->op.count,
+                            .accesses = accesses,
+                            .access_count = access_count,
                             .may_coalesce = !tide_telemetry_times_kernels(&pool->telemetry)};
-    assert(tide_order_may_enqueue(&pool->order, TIDE_STREAM_COMPUTE) && pool->op.count > 0);
-    return device->ops->launch(device, TIDE_STREAM_COMPUTE, &work, kernel->kernel, kernel->arguments,
+    assert(tide_order_may_enqueue(&pool->order, stream));
+    return device->ops->launch(device, stream, &work, kernel->kernel, kernel->arguments,
                                kernel->argument_bytes);
+}
+
+tide_status tide_launch_kernel(tide_pool *pool, const tide_kernel_work *kernel)
+{
+    const tide_open_op *op = &pool->op;
+    if (tide_op_is_open(pool) && kernel->part == TIDE_PART_END)
+        return enqueue(pool, op->finishing_stream, kernel, op->finishing, op->finishing_count);
+    return enqueue(pool, TIDE_STREAM_COMPUTE, kernel, op->accesses,
+                   kernel->part == TIDE_PART_BEGIN ? op->region_count : op->count);
+}
+
+tide_status tide_launch_of_norm(tide_pool *pool, const tide_kernel_work *kernel)
+{
+    tide_access access;
+    const uint32_t count = tide_context_add_part(&pool->context, TIDE_REGION_NORM, true, &access, 0);
+    assert(!tide_op_is_open(pool));
+    return enqueue(pool, TIDE_STREAM_COMPUTE, kernel, &access, count);
 }
 
 static tide_status launch_fill(tide_pool *pool, const char *label, tide_kernel kernel, uint64_t offset,

@@ -88,6 +88,9 @@ static tide_status options_check(const tide_pool_options *options)
     if (options->reduce_dtype != TIDE_DTYPE_FP32 && options->reduce_dtype != TIDE_DTYPE_BF16)
         return tide_fail(TIDE_ERROR_ARGUMENT, "pool: reduce_dtype %d is neither fp32 nor bf16",
                          (int)options->reduce_dtype);
+    if (options->checks.finish_beside && options->checks.guard)
+        return tide_fail(TIDE_ERROR_ARGUMENT,
+                         "pool: checks.finish_beside and checks.guard exclude each other");
     if (options->checks.skip_wait_site >= TIDE_SITE_COUNT)
         return tide_fail(TIDE_ERROR_ARGUMENT, "pool: wait site %u does not exist",
                          options->checks.skip_wait_site);
@@ -194,8 +197,12 @@ static tide_status context_plan(const char *call, const tide_pool_options *optio
         status = device_find(&context->options, &context->factory);
     context->kernels = context->factory.kernels;
     if (status == TIDE_OK)
-        status = tide_packing_create(packing, description, context->options.chunk_bytes,
-                                     context->options.sum_groups, context->options.placement);
+        status =
+            tide_packing_create(packing, description,
+                                &(tide_packing_options){.chunk_bytes = context->options.chunk_bytes,
+                                                        .placement = context->options.placement,
+                                                        .sum_groups = context->options.sum_groups,
+                                                        .two_ends = context->options.checks.finish_beside});
     return status == TIDE_OK ? tide_plan_make(context, refuse, &context->plan) : status;
 }
 

@@ -64,7 +64,7 @@ bool tide_norm_lose(tide_norm *norm)
 static tide_status copy_to_host(tide_norm *norm)
 {
     const tide_pool_context *context = norm->context;
-    const tide_access accesses[] = {tide_reads(TIDE_OBJECT_REGION, context->region_object),
+    const tide_access accesses[] = {tide_reads(TIDE_OBJECT_REGION, context->region_objects[TIDE_REGION_NORM]),
                                     tide_writes(TIDE_OBJECT_BUFFER, norm->mailbox_object)};
     const tide_work work = {.label = "norm to host",
                             .tag = UINT32_MAX,

@@ -10,21 +10,21 @@
 #include <assert.h>
 #include <stdlib.h>
 
-/* Checks that the tables hold only the region if no op is open, and only the region and the params if no
+/* Checks that the tables hold only parts of the region if no op is open, and only those and the params if no
  * slice is. */
 bool tide_op_is_valid(const tide_pool *pool)
 {
     const tide_open_op *op = &pool->op;
     if (!tide_op_is_open(pool) || op->count > op->capacity)
-        return op->number == TIDE_OP_NONE && op->count == 1 && op->param_count == 1;
-    for (uint32_t i = 1; i < op->count; i++) {
+        return op->number == TIDE_OP_NONE && op->count == op->region_count &&
+               op->param_count == op->region_count;
+    for (uint32_t i = op->region_count; i < op->count; i++) {
         if (op->chunks[i] >= tide_layout_chunk_count(pool->context.packing->layout) ||
             op->accesses[i].index >= pool->context.plan.device_slots)
             return false;
     }
-    return pool->step.is_open && op->chunks[0] == TIDE_CHUNK_NONE &&
-           (op->slice < tide_op_open(pool)->description->slices ||
-            (op->slice == UINT32_MAX && op->count == op->param_count));
+    return pool->step.is_open && (op->slice < tide_op_open(pool)->description->slices ||
+                                  (op->slice == UINT32_MAX && op->count == op->param_count));
 }
 
 /* The most params of an op, at least 1. */
@@ -37,18 +37,42 @@ static uint32_t most_params(const tide_packing *packing)
     return most;
 }
 
+/* Make the parts of the region that an op uses the first accesses, or with NULL those that kernels between
+ * ops may use. */
+static void set_region(tide_pool *pool, const tide_packed_op *packed)
+{
+    tide_open_op *op = &pool->op;
+    const tide_pool_context *context = &pool->context;
+    uint32_t count = tide_context_add_part(context, TIDE_REGION_NONMODEL, true, op->accesses, 0);
+    if (packed != NULL)
+        count = tide_context_add_part(context, TIDE_REGION_WORKSPACE, true, op->accesses, count);
+    if (packed != NULL && (packed->turn > 0 || !context->packing->two_ends))
+        count = tide_context_add_part(context, packed->end, true, op->accesses, count);
+    if (packed != NULL && packed->uses_shared)
+        count = tide_context_add_part(context, TIDE_REGION_SHARED, true, op->accesses, count);
+    for (uint32_t i = 0; i < count; i++)
+        op->chunks[i] = TIDE_CHUNK_NONE;
+    op->region_count = op->count = op->param_count = count;
+}
+
+void tide_op_close(tide_pool *pool)
+{
+    pool->op.number = TIDE_OP_NONE;
+    set_region(pool, NULL);
+}
+
 tide_status tide_op_create(tide_pool *pool)
 {
     tide_open_op *op = &pool->op;
-    op->capacity = 1 + (uint32_t)(pool->context.plan.largest_op_bytes / pool->context.plan.chunk_bytes);
+    op->capacity =
+        TIDE_REGION_PARTS + (uint32_t)(pool->context.plan.largest_op_bytes / pool->context.plan.chunk_bytes);
     op->accesses = calloc(op->capacity, sizeof *op->accesses);
     op->chunks = calloc(op->capacity, sizeof *op->chunks);
     op->finished = calloc(most_params(pool->context.packing), sizeof *op->finished);
-    if (op->accesses == NULL || op->chunks == NULL || op->finished == NULL)
+    op->finishing = calloc(op->capacity, sizeof *op->finishing);
+    if (op->accesses == NULL || op->chunks == NULL || op->finished == NULL || op->finishing == NULL)
         return tide_fail(TIDE_ERROR_NO_MEMORY, "pool: no memory for an op of %u chunks", op->capacity);
-    op->accesses[0] = tide_writes(TIDE_OBJECT_REGION, pool->context.region_object);
-    op->chunks[0] = TIDE_CHUNK_NONE;
-    op->count = op->param_count = 1;
+    tide_op_close(pool);
     assert(tide_op_is_valid(pool));
     return TIDE_OK;
 }
@@ -58,6 +82,7 @@ void tide_op_destroy(tide_pool *pool)
     free(pool->op.accesses);
     free(pool->op.chunks);
     free(pool->op.finished);
+    free(pool->op.finishing);
     pool->op = (tide_open_op){.number = TIDE_OP_NONE};
 }
 
@@ -69,11 +94,12 @@ void tide_op_destroy(tide_pool *pool)
 static void hold(tide_pool *pool, tide_chunk chunk, bool write, tide_needs *needs)
 {
     tide_open_op *op = &pool->op;
-    if (op->chunks[op->count - 1] == chunk && (!write || op->accesses[op->count - 1].write))
+    const uint32_t last = op->count - 1;
+    if (op->count > op->region_count && op->chunks[last] == chunk && (!write || op->accesses[last].write))
         return;
     const uint32_t slot = tide_manager_held_slot(pool->engine.manager, chunk);
     tide_needs_add(needs, &pool->order.marks[TIDE_TIER_DEVICE][slot], write);
-    for (uint32_t i = 1; i < op->count; i++) {
+    for (uint32_t i = op->region_count; i < op->count; i++) {
         if (op->chunks[i] != chunk)
             continue;
         op->accesses[i].write = op->accesses[i].write || write;
@@ -113,9 +139,25 @@ static tide_status go_on(tide_pool *pool, const tide_needs *needs)
     return tide_order_wait(&pool->order, TIDE_STREAM_COMPUTE, needs);
 }
 
+/* Add what must be finished before the op may use its parts of the region. Its own accumulators lie where no
+ * neighbour's do; those of other ops may overlap them, whatever their end. */
+static void need_region(tide_pool *pool, const tide_packed_op *packed, tide_needs *needs)
+{
+    const tide_marks *marks = pool->order.region_marks;
+    if (packed->uses_shared)
+        tide_needs_add(needs, &marks[TIDE_REGION_SHARED], true);
+    if (packed->turn == 0)
+        return;
+    tide_needs_add(needs, &marks[packed->end], true);
+    if (packed->turn != pool->op.turn + 1)
+        tide_needs_add(needs, &marks[TIDE_REGION_LOW + TIDE_REGION_HIGH - packed->end], true);
+    pool->op.turn = packed->turn;
+}
+
 static tide_status acquire_params(tide_pool *pool, const tide_op_description *op)
 {
     tide_needs needs = {0};
+    need_region(pool, tide_op_open(pool), &needs);
     for (uint32_t i = 0; i < op->param_count; i++)
         hold_param(pool, op->params[i].tensor, false, &needs);
     pool->op.param_count = pool->op.count;
@@ -137,7 +179,7 @@ static tide_status guard(tide_pool *pool, uint32_t from, uint32_t to, bool acces
 {
     const tide_pool_context *context = &pool->context;
     tide_status status = TIDE_OK;
-    assert(!tide_monitor_is_held(NULL) && from > 0 && to <= pool->op.count);
+    assert(!tide_monitor_is_held(NULL) && from >= pool->op.region_count && to <= pool->op.count);
     for (uint32_t i = from; i < to && status == TIDE_OK && context->options.checks.guard; i++)
         status = context->device->ops->guard(context->device, TIDE_STREAM_COMPUTE,
                                              tide_context_place(context, pool->op.chunks[i]), accessible);
@@ -157,7 +199,7 @@ static tide_status release(tide_pool *pool, uint32_t from)
     tide_open_op *op = &pool->op;
     uint64_t number;
     const tide_status status = tide_order_record(&pool->order, TIDE_STREAM_COMPUTE, 0, &number);
-    assert(tide_op_is_valid(pool) && from > 0);
+    assert(tide_op_is_valid(pool) && from >= op->region_count);
     if (status != TIDE_OK)
         return status;
     for (uint32_t i = from; i < op->count; i++) {
@@ -216,6 +258,7 @@ static tide_status begin_locked(tide_pool *pool, tide_op op)
     assert(tide_op_is_valid(pool));
     pool->op.number = op;
     pool->op.slice = UINT32_MAX;
+    set_region(pool, tide_op_open(pool));
     pool->telemetry.tracer.op = description->name;
     tide_measure_op(&pool->telemetry.measure, op, TIDE_SCRIPT_OP);
     status = wait_for_chunks(pool, op, TIDE_TRACE_NONE);
@@ -248,7 +291,7 @@ tide_status tide_op_begin(tide_pool *pool, tide_op op)
     status = begin_locked(pool, op);
     tide_monitor_unlock(&pool->monitor);
     if (status == TIDE_OK)
-        status = guard(pool, 1, pool->op.param_count, true);
+        status = guard(pool, pool->op.region_count, pool->op.param_count, true);
     if (status == TIDE_OK)
         status = tide_gradient_begin(pool);
     return tide_monitor_keep(&pool->monitor, status);
@@ -304,7 +347,82 @@ tide_status tide_op_slice(tide_pool *pool, uint32_t slice)
     return tide_monitor_keep(&pool->monitor, status);
 }
 
-/* --- rounding of gradients --- */
+/* --- finishing gradients --- */
+
+/* Add a chunk to the accesses of kernels that finish gradients, unless it is there. */
+static void finish_chunk(tide_pool *pool, tide_chunk chunk, tide_needs *needs)
+{
+    tide_open_op *op = &pool->op;
+    const uint32_t slot = tide_manager_held_slot(pool->engine.manager, chunk);
+    for (uint32_t i = 0; i < op->finishing_count; i++)
+        if (op->finishing[i].kind == TIDE_OBJECT_DEVICE_SLOT && op->finishing[i].index == slot)
+            return;
+    assert(op->finishing_count < op->capacity);
+    tide_needs_add(needs, &pool->order.marks[TIDE_TIER_DEVICE][slot], true);
+    op->finishing[op->finishing_count++] = tide_writes(TIDE_OBJECT_DEVICE_SLOT, slot);
+}
+
+/* Add each chunk of a param. On the compute stream the op itself then holds it for writing. */
+static void finish_param(tide_pool *pool, tide_param number, tide_needs *needs)
+{
+    const tide_packed_param *param = &pool->context.packing->params[number];
+    for (tide_chunk chunk = param->first_chunk; chunk <= param->last_chunk; chunk++)
+        finish_chunk(pool, chunk, needs);
+    if (pool->op.finishing_stream == TIDE_STREAM_COMPUTE)
+        hold_param(pool, number, true, needs);
+}
+
+/* Before gradients are finished, with the lock: those of param `only`, or with UINT32_MAX all that the op
+ * closes. The stream for that waits for the op's kernels so far, and for other uses of what it writes. */
+static tide_status finishing_begins(tide_pool *pool, tide_param only, tide_stream stream)
+{
+    tide_open_op *op = &pool->op;
+    const tide_packed_op *packed = tide_op_open(pool);
+    const tide_region_part parts[] = {packed->end, TIDE_REGION_NORM, TIDE_REGION_SHARED};
+    tide_needs needs = {0};
+    op->finishing_stream = stream;
+    op->finishing_count = 0;
+    for (uint32_t i = 0; i < (packed->uses_shared ? 3 : 2); i++) {
+        op->finishing_count =
+            tide_context_add_part(&pool->context, parts[i], true, op->finishing, op->finishing_count);
+        tide_needs_add(&needs, &pool->order.region_marks[parts[i]], true);
+    }
+    for (uint32_t i = 0; i < packed->description->param_count; i++) {
+        const tide_use *use = &packed->description->params[i];
+        if (only == use->tensor ||
+            (only == UINT32_MAX &&
+             tide_gradients_closes(tide_manager_gradients(pool->engine.manager), op->number, use)))
+            finish_param(pool, use->tensor, &needs);
+    }
+    tide_status status = TIDE_OK;
+    if (stream != TIDE_STREAM_COMPUTE) {
+        /* a copy of the chunk to the host has ended (order.h) */
+        assert(needs.numbers[TIDE_STREAM_OUT] <= pool->order.seen[TIDE_STREAM_OUT]);
+        needs.numbers[TIDE_STREAM_OUT] = 0;
+        status = tide_order_record(&pool->order, TIDE_STREAM_COMPUTE, 0, &needs.numbers[TIDE_STREAM_COMPUTE]);
+    }
+    return status == TIDE_OK ? tide_order_wait(&pool->order, stream, &needs) : status;
+}
+
+/* After that, with the lock: on a stream of its own, mark what was written as used by it. */
+static tide_status finishing_ended(tide_pool *pool)
+{
+    const tide_open_op *op = &pool->op;
+    const tide_stream stream = op->finishing_stream;
+    uint64_t number;
+    if (stream == TIDE_STREAM_COMPUTE)
+        return TIDE_OK;
+    const tide_status status = tide_order_record(&pool->order, stream, 0, &number);
+    for (uint32_t i = 0; i < op->finishing_count && status == TIDE_OK; i++) {
+        const tide_access access = op->finishing[i];
+        if (access.kind == TIDE_OBJECT_DEVICE_SLOT)
+            tide_marks_set(&pool->order.marks[TIDE_TIER_DEVICE][access.index], stream, number, true);
+        for (int part = 0; part < TIDE_REGION_PARTS && access.kind == TIDE_OBJECT_REGION; part++)
+            if (pool->context.region_objects[part] == access.index)
+                tide_marks_set(&pool->order.region_marks[part], stream, number, true);
+    }
+    return status;
+}
 
 tide_status tide_gradient_finish(tide_pool *pool, tide_param param, uint64_t first, uint64_t count)
 {
@@ -314,28 +432,12 @@ tide_status tide_gradient_finish(tide_pool *pool, tide_param param, uint64_t fir
         status = tide_gradient_check_range(pool, param, first, count, &use);
     if (status != TIDE_OK)
         return status;
-    tide_needs needs = {0};
     tide_launch_lock(pool);
-    hold_param(pool, param, true, &needs);
-    status = go_on(pool, &needs);
+    status = finishing_begins(pool, param, TIDE_STREAM_COMPUTE);
     tide_monitor_unlock(&pool->monitor);
     if (status == TIDE_OK)
         status = tide_gradient_range(pool, use, first, count);
     return tide_monitor_keep(&pool->monitor, status);
-}
-
-/* Turn the accesses to the params that gradients overwrite into writes, and make the compute stream wait for
- * all other uses of their slots. With the lock. */
-static tide_status rounding_accesses(tide_pool *pool)
-{
-    const tide_gradients *gradients = tide_manager_gradients(pool->engine.manager);
-    const tide_op_description *op = tide_op_open(pool)->description;
-    tide_needs needs = {0};
-    for (uint32_t i = 0; i < op->param_count; i++) {
-        if (tide_gradients_closes(gradients, pool->op.number, &op->params[i]))
-            hold_param(pool, op->params[i].tensor, true, &needs);
-    }
-    return go_on(pool, &needs);
 }
 
 /* --- end --- */
@@ -348,20 +450,26 @@ static tide_status finish(tide_pool *pool)
     if (status != TIDE_OK)
         return status;
     assert(tide_step_is_valid(pool) && tide_op_is_valid(pool));
+    status = tide_gradient_end_groups(pool);
+    if (status != TIDE_OK)
+        return status;
     tide_launch_lock(pool);
     status = release_slice(pool);
     if (status == TIDE_OK && backward)
-        status = rounding_accesses(pool);
+        status = finishing_begins(pool, UINT32_MAX, tide_context_finish_stream(&pool->context));
     tide_monitor_unlock(&pool->monitor);
     if (status == TIDE_OK && backward)
         status = tide_gradient_end(pool);
-    return status == TIDE_OK ? guard(pool, 1, pool->op.param_count, false) : status;
+    return status == TIDE_OK ? guard(pool, pool->op.region_count, pool->op.param_count, false) : status;
 }
 
 static tide_status end_locked(tide_pool *pool)
 {
     tide_engine *engine = &pool->engine;
-    tide_status status = release(pool, 1);
+    const bool backward = tide_op_open(pool)->description->pass != TIDE_PASS_FORWARD;
+    tide_status status = backward ? finishing_ended(pool) : TIDE_OK;
+    if (status == TIDE_OK)
+        status = release(pool, pool->op.region_count);
     if (status == TIDE_OK)
         status = tide_manager_end(engine->manager);
     if (status != TIDE_OK)
@@ -385,7 +493,7 @@ tide_status tide_op_end(tide_pool *pool)
         return tide_fail(TIDE_ERROR_STATE, "tide_op_end: no op is open");
     status = finish(pool);
     if (status == TIDE_OK) {
-        tide_monitor_lock(&pool->monitor);
+        tide_launch_lock(pool);
         status = end_locked(pool);
         tide_monitor_unlock(&pool->monitor);
     }

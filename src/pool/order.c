@@ -8,12 +8,16 @@
 static const uint8_t stream_sites[TIDE_STREAM_COUNT][TIDE_STREAM_COUNT] = {
     [TIDE_STREAM_COMPUTE] = {[TIDE_STREAM_IN] = TIDE_SITE_COMPUTE_IN,
                              [TIDE_STREAM_OUT] = TIDE_SITE_COMPUTE_OUT,
-                             [TIDE_STREAM_UPDATE] = TIDE_SITE_COMPUTE_UPDATE},
+                             [TIDE_STREAM_UPDATE] = TIDE_SITE_COMPUTE_UPDATE,
+                             [TIDE_STREAM_COLLECTIVE] = TIDE_SITE_COMPUTE_COLLECTIVE},
     [TIDE_STREAM_OUT] = {[TIDE_STREAM_COMPUTE] = TIDE_SITE_OUT_COMPUTE,
                          [TIDE_STREAM_IN] = TIDE_SITE_OUT_IN,
-                         [TIDE_STREAM_UPDATE] = TIDE_SITE_OUT_UPDATE},
-    [TIDE_STREAM_UPDATE] =
-        {[TIDE_STREAM_COMPUTE] = TIDE_SITE_UPDATE_COMPUTE, [TIDE_STREAM_IN] = TIDE_SITE_UPDATE_IN},
+                         [TIDE_STREAM_UPDATE] = TIDE_SITE_OUT_UPDATE,
+                         [TIDE_STREAM_COLLECTIVE] = TIDE_SITE_OUT_COLLECTIVE},
+    [TIDE_STREAM_UPDATE] = {[TIDE_STREAM_COMPUTE] = TIDE_SITE_UPDATE_COMPUTE,
+                            [TIDE_STREAM_IN] = TIDE_SITE_UPDATE_IN,
+                            [TIDE_STREAM_COLLECTIVE] = TIDE_SITE_UPDATE_COLLECTIVE},
+    [TIDE_STREAM_COLLECTIVE] = {[TIDE_STREAM_COMPUTE] = TIDE_SITE_COLLECTIVE_COMPUTE},
 };
 
 static_assert((int)TIDE_SITE_COUNT <= (int)TIDE_WAIT_SITE_COUNT, "the device counts waits per site");
@@ -128,7 +132,7 @@ tide_status tide_order_wait(tide_order *order, tide_stream stream, const tide_ne
 {
     assert(tide_monitor_is_held(NULL) && tide_order_may_enqueue(order, stream));
     tide_status status = TIDE_OK;
-    if (stream != TIDE_STREAM_COMPUTE)
+    if (stream != TIDE_STREAM_COMPUTE && stream != TIDE_STREAM_COLLECTIVE)
         learn(order->knows[stream], order->seen);
     for (int other = 0; other < TIDE_STREAM_COUNT && status == TIDE_OK; other++)
         status = wait_for(order, stream, (tide_stream)other, needs->numbers[other]);

@@ -26,6 +26,11 @@
  * a copy: then the engine queries the update stream before it unmaps. A chunk that stays on the device is
  * copied out only for a host task, which the manager hands out after the engine has seen the copy end.
  *
+ * On the collective stream the caller finishes gradients with options.checks.finish_beside. It never waits
+ * for the out stream: a chunk that an op holds has been copied out before only for a host task, so the engine
+ * has seen the copy end. Nor does an unmap ask about it: a chunk with gradients is evicted with a copy, which
+ * waits for them. Parts of the region have marks, too, since that stream uses them.
+ *
  * A stream cannot wait for the host executor: the engine queries whether a task has ended there, and enqueues
  * the work that must follow it afterwards.
  *
@@ -48,25 +53,29 @@
  * the waits of each site in turn (tide_checks.skip_wait_site); then the hazard checker must report a hazard.
  * Stream sites are named WAITER_AWAITED. */
 enum {
-    TIDE_SITE_COMPUTE_IN = 1,  /* an op's params have arrived */
-    TIDE_SITE_COMPUTE_OUT,     /* the chunk that a gradient overwrites has been copied out */
-    TIDE_SITE_COMPUTE_UPDATE,  /* the device's optimizer has written the params */
-    TIDE_SITE_OUT_COMPUTE,     /* the compute stream has finished the chunk that is copied out */
-    TIDE_SITE_OUT_IN,          /* the host slot is no longer read by the fetch of its former chunk */
-    TIDE_SITE_OUT_UPDATE,      /* the update stream has finished the chunk that is copied out */
-    TIDE_SITE_UPDATE_COMPUTE,  /* gradients are complete */
-    TIDE_SITE_UPDATE_IN,       /* optimizer state has arrived */
-    TIDE_SITE_UNMAP_IN,        /* engine: the copy into a chunk evicted unused has ended */
-    TIDE_SITE_UNMAP_OUT,       /* engine: an evicted chunk has been copied out */
-    TIDE_SITE_UNMAP_COMPUTE,   /* engine: the last use of an evicted chunk has passed */
-    TIDE_SITE_UNMAP_UPDATE,    /* engine: a restore has read the state that is evicted without a copy */
-    TIDE_SITE_LANE_OUT,        /* engine: the copy out for a host task has arrived */
-    TIDE_SITE_LANE_IN,         /* engine: fetches from a host task's slots have ended */
-    TIDE_SITE_LANE_DONE,       /* engine: the host task has finished */
-    TIDE_SITE_TASK_UPDATE,     /* engine: the device has read a running task's segment table */
-    TIDE_SITE_NORM_COMPUTE,    /* engine: the gradient norm has been copied to the host */
-    TIDE_SITE_READ_COMPUTE,    /* caller: the bytes of tide_read have arrived */
-    TIDE_SITE_STAGING_COMPUTE, /* caller: the staging buffer has been read */
+    TIDE_SITE_COMPUTE_IN = 1,     /* an op's params have arrived */
+    TIDE_SITE_COMPUTE_OUT,        /* the chunk that a gradient overwrites has been copied out */
+    TIDE_SITE_COMPUTE_UPDATE,     /* the device's optimizer has written the params */
+    TIDE_SITE_OUT_COMPUTE,        /* the compute stream has finished the chunk that is copied out */
+    TIDE_SITE_OUT_IN,             /* the host slot is no longer read by the fetch of its former chunk */
+    TIDE_SITE_OUT_UPDATE,         /* the update stream has finished the chunk that is copied out */
+    TIDE_SITE_UPDATE_COMPUTE,     /* gradients are complete */
+    TIDE_SITE_UPDATE_IN,          /* optimizer state has arrived */
+    TIDE_SITE_COMPUTE_COLLECTIVE, /* gradients of an earlier op, and their accumulators, are finished */
+    TIDE_SITE_OUT_COLLECTIVE,     /* the gradients in the chunk that is copied out are finished */
+    TIDE_SITE_UPDATE_COLLECTIVE,  /* gradients are finished */
+    TIDE_SITE_COLLECTIVE_COMPUTE, /* the op's kernels have added to the gradients that are finished */
+    TIDE_SITE_UNMAP_IN,           /* engine: the copy into a chunk evicted unused has ended */
+    TIDE_SITE_UNMAP_OUT,          /* engine: an evicted chunk has been copied out */
+    TIDE_SITE_UNMAP_COMPUTE,      /* engine: the last use of an evicted chunk has passed */
+    TIDE_SITE_UNMAP_UPDATE,       /* engine: a restore has read the state that is evicted without a copy */
+    TIDE_SITE_LANE_OUT,           /* engine: the copy out for a host task has arrived */
+    TIDE_SITE_LANE_IN,            /* engine: fetches from a host task's slots have ended */
+    TIDE_SITE_LANE_DONE,          /* engine: the host task has finished */
+    TIDE_SITE_TASK_UPDATE,        /* engine: the device has read a running task's segment table */
+    TIDE_SITE_NORM_COMPUTE,       /* engine: the gradient norm has been copied to the host */
+    TIDE_SITE_READ_COMPUTE,       /* caller: the bytes of tide_read have arrived */
+    TIDE_SITE_STAGING_COMPUTE,    /* caller: the staging buffer has been read */
     TIDE_SITE_COUNT,
 };
 
@@ -92,7 +101,8 @@ typedef struct tide_order {
     /* by site, which always asks about the same stream: the first submission that a query found running since
      * tide_order_ask_anew; 0: none. Each site asks for itself, so that a test can take any of them away */
     uint64_t unended[TIDE_SITE_COUNT];
-    tide_marks *marks[TIDE_TIER_COUNT]; /* per slot */
+    tide_marks *marks[TIDE_TIER_COUNT];         /* per slot */
+    tide_marks region_marks[TIDE_REGION_PARTS]; /* of other streams than compute */
 } tide_order;
 
 /* Create all events, and marks for `slots` slots of each tier. NO_MEMORY; call destroy then, too, to free the
@@ -121,8 +131,8 @@ typedef struct tide_needs {
 void tide_needs_add(tide_needs *needs, const tide_marks *marks, bool write);
 
 /* Make `stream` wait for the submissions in `needs`: at most one wait for each other stream, for which the
- * stream must have space. On a stream other than compute the engine is the one that enqueues, so its work is
- * already behind all submissions that the engine has seen end. */
+ * stream must have space. On streams other than compute and collective, which are the caller's, the engine is
+ * the one that enqueues, so its work is already behind all submissions that the engine has seen end. */
 tide_status tide_order_wait(tide_order *order, tide_stream stream, const tide_needs *needs);
 
 /* Has submission `number` of `stream` ended? Asks the device unless the engine has seen it end, or the site

@@ -18,6 +18,19 @@
 
 #include "chunk/manager.h"
 
+/* The parts of the region that the hazard checker tells apart. The two ends are one range of addresses, in
+ * which ops lay their accumulators from both ends in turn; with one end an op's workspace is there, too, and
+ * WORKSPACE and HIGH are empty. */
+typedef enum tide_region_part {
+    TIDE_REGION_NONMODEL = 0,
+    TIDE_REGION_SHARED, /* accumulators that several ops share */
+    TIDE_REGION_NORM,   /* norm blocks, scalars */
+    TIDE_REGION_WORKSPACE,
+    TIDE_REGION_LOW,
+    TIDE_REGION_HIGH,
+    TIDE_REGION_PARTS,
+} tide_region_part;
+
 /* Offsets in the region in bytes; its parts follow each other without gaps. */
 typedef struct tide_region_layout {
     uint64_t shared_offset; /* accumulators that several ops share */
@@ -25,6 +38,7 @@ typedef struct tide_region_layout {
     uint64_t blocks_count;
     uint64_t scalars_offset;
     uint64_t workspace_offset; /* the largest op's workspace and accumulators */
+    uint64_t ends_offset;      /* with two ends where LOW begins, else workspace_offset */
     uint64_t total_bytes;
     uint64_t sets_bytes; /* of total_bytes, the share of sets beyond the first */
 } tide_region_layout;
@@ -47,7 +61,9 @@ typedef struct tide_packed_op {
     const tide_op_description *description;
     /* of the first set, in the region, per param use; UINT64_MAX: the param has no gradient */
     uint64_t *accumulator_offsets;
-    bool makes_gradients;
+    bool makes_gradients, uses_shared; /* has GRAD access to a param; to a shared accumulator, or closes it */
+    tide_region_part end;              /* LOW or HIGH: where its own accumulators lie */
+    uint32_t turn; /* its number among the ops with accumulators of their own, from 1; 0: it has none */
     uint64_t set_offset, set_bytes; /* its own accumulators: the first set, and how long each is */
 } tide_packed_op;
 
@@ -56,6 +72,7 @@ typedef struct tide_packing {
     tide_layout *layout;
     tide_slot_needs needs;
     uint32_t sum_groups; /* at least 1 */
+    bool two_ends;
     tide_region_layout region;
     tide_packed_param *params;
     uint32_t param_count;
@@ -87,11 +104,23 @@ static inline uint32_t tide_packing_set(uint32_t group)
 bool tide_packing_makes_gradients(const tide_op_description *op);
 /* STATE, naming the call, if the description has no op, or no param that is not frozen. */
 TIDE_NODISCARD tide_status tide_packing_check(const tide_description *description, const char *call);
-/* Pack a description that tide_packing_check allows, for `sum_groups` sum groups; fixes it. Statuses of
- * tide_layout_create. After a failure nothing is left to destroy. */
+/* Where a part of the region lies, in bytes from the region's start. */
+typedef struct tide_region_range {
+    uint64_t begin, end;
+} tide_region_range;
+tide_region_range tide_packing_part(const tide_packing *packing, tide_region_part part);
+
+typedef struct tide_packing_options {
+    uint64_t chunk_bytes;
+    tide_placement placement;
+    uint32_t sum_groups;
+    bool two_ends;
+} tide_packing_options;
+
+/* Pack a description that tide_packing_check allows; fixes it. Statuses of tide_layout_create. After a
+ * failure nothing is left to destroy. */
 TIDE_NODISCARD tide_status tide_packing_create(tide_packing *packing, tide_description *description,
-                                               uint64_t chunk_bytes, uint32_t sum_groups,
-                                               tide_placement placement);
+                                               const tide_packing_options *options);
 void tide_packing_destroy(tide_packing *packing); /* zeroed: allowed */
 /* The parts of the region follow each other, each aligned. */
 bool tide_packing_is_valid(const tide_packing *packing);

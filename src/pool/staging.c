@@ -49,8 +49,9 @@ static tide_status copy(tide_pool *pool, uint32_t half, char *region, size_t byt
 {
     tide_device *device = pool->context.device;
     char *buffer = pool->staging.halves[half];
-    const tide_access accesses[] = {{TIDE_OBJECT_REGION, pool->context.region_object, to_region},
-                                    {TIDE_OBJECT_BUFFER, pool->staging.objects[half], !to_region}};
+    const tide_access accesses[] = {
+        {TIDE_OBJECT_REGION, pool->context.region_objects[TIDE_REGION_NONMODEL], to_region},
+        {TIDE_OBJECT_BUFFER, pool->staging.objects[half], !to_region}};
     const tide_work work = {.label = to_region ? "write" : "read",
                             .tag = tide_launch_tag(pool),
                             .timer = tide_launch_timer(pool, to_region ? TIDE_PART_WRITE : TIDE_PART_OP),

@@ -50,8 +50,7 @@ tide_status tide_step_backward_begins(tide_pool *pool)
 
 void tide_step_op_ends(tide_pool *pool)
 {
-    pool->op.number = TIDE_OP_NONE;
-    pool->op.count = pool->op.param_count = 1;
+    tide_op_close(pool);
     pool->telemetry.tracer.op = NULL;
     tide_tracer_stand(&pool->telemetry.tracer, TIDE_OP_NONE, TIDE_TRACE_NONE,
                       tide_manager_follows(pool->engine.manager));
@@ -151,6 +150,16 @@ static void open_step(tide_pool *pool, const tide_step_options *options)
     tide_measure_step_begin(&pool->telemetry.measure, tide_norm_is_awaited(&pool->context, options));
 }
 
+static tide_status zero_blocks(tide_pool *pool)
+{
+    const tide_region_layout *region = &pool->context.packing->region;
+    const tide_zero_args args = {.data = pool->context.region + region->blocks_offset,
+                                 .bytes = region->blocks_count * sizeof(double)};
+    const tide_kernel_work kernel = {"zero", pool->context.kernels->zero, &args,          sizeof args,
+                                     0,      (double)args.bytes,          TIDE_PART_BEGIN};
+    return tide_launch_of_norm(pool, &kernel);
+}
+
 static tide_status begin_locked(tide_pool *pool, const tide_step_options *options)
 {
     /* Wait for the norm of the step before, which decides whether that step updates the params or is
@@ -186,12 +195,19 @@ tide_status tide_step_begin(tide_pool *pool, const tide_step_options *options)
     if (status == TIDE_ERROR_NONFINITE) /* too many skipped steps in a row: the pool has not failed */
         return status;
     if (status == TIDE_OK && options->training)
-        status = tide_launch_zero(pool, pool->context.packing->region.blocks_offset,
-                                  pool->context.packing->region.blocks_count * sizeof(double));
+        status = zero_blocks(pool);
     return tide_monitor_keep(&pool->monitor, status);
 }
 
 /* --- end --- */
+
+/* Make the compute stream wait until gradients that are finished beside it are finished. */
+static tide_status wait_for_norms(tide_pool *pool)
+{
+    tide_needs needs = {0};
+    tide_needs_add(&needs, &pool->order.region_marks[TIDE_REGION_NORM], true);
+    return tide_order_wait(&pool->order, TIDE_STREAM_COMPUTE, &needs);
+}
 
 /* Enqueue the sum of the step's gradient norm; the engine copies the norm to the host. */
 static tide_status end_training(tide_pool *pool, uint64_t zero_gradients)
@@ -207,7 +223,9 @@ static tide_status end_training(tide_pool *pool, uint64_t zero_gradients)
         "norm",      context->kernels->norm_sum,        &sum,
         sizeof sum,  (double)tide_norm_sum_flops(&sum), (double)tide_norm_sum_bytes(&sum),
         TIDE_PART_OP};
-    const tide_status status = tide_launch_kernel(pool, &kernel);
+    tide_status status = wait_for_norms(pool);
+    if (status == TIDE_OK)
+        status = tide_launch_of_norm(pool, &kernel);
     return status == TIDE_OK ? tide_norm_ask(&pool->norm) : status;
 }
 

@@ -352,6 +352,8 @@ static void draw_machine(pool_case *c)
 #endif
     options->checks.hazard_check = pool_chance(c, 40);
     options->checks.guard = pool_chance(c, 40);
+    options->checks.finish_beside = !options->checks.guard && pool_chance(c, 40);
+    pool_events[EVENT_BESIDE] += options->checks.finish_beside;
     options->checks.delay_seed = pool_random(c, 1 << 30);
     options->checks.delay_max_us = pool_chance(c, 30) ? 1 + (uint32_t)pool_random(c, 200) : 0;
     if (pool_chance(c, 25)) {

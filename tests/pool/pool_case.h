@@ -23,6 +23,7 @@
     EVENT(OPS, "ops")                                                                                        \
     EVENT(TIED_CLOSINGS, "gradients that several ops added to")                                              \
     EVENT(OVERWRITTEN, "gradients that an op overwrote because they were new")                               \
+    EVENT(BESIDE, "pools that finish gradients beside the next op")                                          \
     EVENT(GROUPED, "cases with more than one sum group")                                                     \
     EVENT(REDUCED_BF16, "cases whose sum groups' sums are rounded to bf16")                                  \
     EVENT(LEFT_OUT_GROUPS, "sum groups without a slice")                                                     \

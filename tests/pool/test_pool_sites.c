@@ -22,20 +22,25 @@ typedef struct scene {
     tide_placement placement;
     bool prefetch;
     float clip_norm;
-    bool skips; /* steps have a norm that is not finite, so params are restored */
+    bool skips;  /* steps have a norm that is not finite, so params are restored */
+    bool beside; /* gradients are finished on a stream of their own */
 } scene;
 
 /* Together these scenes reach every site. */
 static const scene scenes[] = {
-    {0.0, false, TIDE_PLACEMENT_HOST, true, 1.0F, false},
-    {0.3, true, TIDE_PLACEMENT_HOST, true, 0.0F, false},
-    {0.0, false, TIDE_PLACEMENT_DEVICE, true, 1.0F, false},
-    {0.3, true, TIDE_PLACEMENT_DEVICE, true, 0.0F, false},
-    {0.6, true, TIDE_PLACEMENT_AUTO, false, 1.0F, false},
-    {1.0, false, TIDE_PLACEMENT_AUTO, true, 1.0F, false},
-    {0.0, true, TIDE_PLACEMENT_DEVICE, false, 0.0F, false},
-    {0.1, true, TIDE_PLACEMENT_DEVICE, true, 1.0F, false},
-    {0.0, true, TIDE_PLACEMENT_DEVICE, true, 1.0F, true},
+    {0.0, false, TIDE_PLACEMENT_HOST, true, 1.0F, false, false},
+    {0.3, true, TIDE_PLACEMENT_HOST, true, 0.0F, false, false},
+    {0.0, false, TIDE_PLACEMENT_DEVICE, true, 1.0F, false, false},
+    {0.3, true, TIDE_PLACEMENT_DEVICE, true, 0.0F, false, false},
+    {0.6, true, TIDE_PLACEMENT_AUTO, false, 1.0F, false, false},
+    {1.0, false, TIDE_PLACEMENT_AUTO, true, 1.0F, false, false},
+    {0.0, true, TIDE_PLACEMENT_DEVICE, false, 0.0F, false, false},
+    {0.1, true, TIDE_PLACEMENT_DEVICE, true, 1.0F, false, false},
+    {0.0, true, TIDE_PLACEMENT_DEVICE, true, 1.0F, true, false},
+    {0.0, false, TIDE_PLACEMENT_HOST, true, 0.0F, false, true},
+    {0.3, true, TIDE_PLACEMENT_DEVICE, true, 0.0F, false, true},
+    {0.6, true, TIDE_PLACEMENT_AUTO, true, 1.0F, false, true},
+    {0.0, true, TIDE_PLACEMENT_DEVICE, true, 1.0F, true, true},
 };
 
 enum { SCENES = sizeof scenes / sizeof scenes[0], STEPS = 4, TRIES = 8 };
@@ -61,6 +66,7 @@ static tide_status play(const scene *played, uint64_t delay_seed, uint32_t skip_
     options.pool.placement = played->placement;
     options.pool.prefetch = played->prefetch;
     options.pool.checks.skip_wait_site = skip_site;
+    options.pool.checks.finish_beside = played->beside;
     options.pool.staging_bytes = 4096; /* so that a write takes several pieces */
     options.pool.checks.delay_seed =
         delay_seed; /* delays keep commands running that would otherwise end at once */
