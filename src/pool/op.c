@@ -373,7 +373,8 @@ static void finish_param(tide_pool *pool, tide_param number, tide_needs *needs)
 }
 
 /* Before gradients are finished, with the lock: those of param `only`, or with UINT32_MAX all that the op
- * closes. The stream for that waits for the op's kernels so far, and for other uses of what it writes. */
+ * closes. The stream for that waits for the op's kernels so far, and for other uses of the memory that is
+ * written. */
 static tide_status finishing_begins(tide_pool *pool, tide_param only, tide_stream stream)
 {
     tide_open_op *op = &pool->op;

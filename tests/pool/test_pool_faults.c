@@ -182,10 +182,13 @@ static const struct {
     tide_placement placement;
     float clip;
     uint32_t least[FAULT_KINDS]; /* the third step makes at least this many launches, copies and maps */
-} fault_cases[] = {{0.1, TIDE_PLACEMENT_HOST, 1.0F, {16, 8, 8}},
-                   {0.0, TIDE_PLACEMENT_DEVICE, 0.0F, {16, 8, 8}},
+    bool finishes, beside;       /* gradients in part before their ops end; on a stream of their own */
+} fault_cases[] = {{0.1, TIDE_PLACEMENT_HOST, 1.0F, {16, 8, 8}, false, false},
+                   {0.0, TIDE_PLACEMENT_DEVICE, 0.0F, {16, 8, 8}, false, false},
                    /* everything is resident, so nothing is mapped */
-                   {1.0, TIDE_PLACEMENT_AUTO, 1.0F, {16, 1, 0}}};
+                   {1.0, TIDE_PLACEMENT_AUTO, 1.0F, {16, 1, 0}, false, false},
+                   {0.1, TIDE_PLACEMENT_HOST, 1.0F, {16, 8, 8}, true, false},
+                   {0.0, TIDE_PLACEMENT_DEVICE, 0.0F, {16, 8, 8}, false, true}};
 
 /* Fail each of the first operations whatever its kind, then a sample of the rest, which are much alike. */
 static void faults_of_any_kind(const pool_fixture_options *options, float clip, uint64_t expected)
@@ -222,6 +225,9 @@ static void every_fault_of_a_step_is_undone(void **state)
         pool_fixture_options options = pool_fixture_options_default();
         options.device_share = fault_cases[i].share;
         options.pool.placement = fault_cases[i].placement;
+        options.finishes = fault_cases[i].finishes;
+        options.pool.checks.finish_beside = fault_cases[i].beside;
+        options.pool.checks.guard = !fault_cases[i].beside;
         const uint64_t expected = undisturbed(&options, fault_cases[i].clip);
         faults_of_any_kind(&options, fault_cases[i].clip, expected);
         faults_of_each_kind(&options, fault_cases[i].clip, expected, fault_cases[i].least, i);

@@ -166,7 +166,8 @@ static tide_status choose_budgets(const pool_fixture *fixture, const pool_fixtur
 tide_status pool_fixture_create(const pool_fixture_options *options, pool_fixture *fixture)
 {
     tide_pool_options pool = options->pool;
-    *fixture = (pool_fixture){.dtype = options->dtype, .state = options->state};
+    *fixture =
+        (pool_fixture){.dtype = options->dtype, .state = options->state, .finishes = options->finishes};
     tide_status status = describe(fixture);
     if (status == TIDE_OK && pool.device_memory_bytes == 0 &&
         (options->device_share < 1 || options->least_host))
@@ -227,6 +228,9 @@ static tide_status run_layer(pool_fixture *fixture, tide_op op, int l, bool is_b
             status = tide_launch(fixture->pool, is_backward ? "fixture backward" : "fixture forward",
                                  is_backward ? backward : forward, &args, sizeof args, 1e6, 1e6);
     }
+    if (status == TIDE_OK && is_backward && fixture->finishes &&
+        fixture->elements[l] > TIDE_FINISHED_ALIGNMENT)
+        status = tide_gradient_finish(fixture->pool, fixture->params[l], 0, TIDE_FINISHED_ALIGNMENT);
     return status == TIDE_OK ? tide_op_end(fixture->pool) : status;
 }
 

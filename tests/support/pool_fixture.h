@@ -25,6 +25,7 @@ typedef struct pool_fixture {
     uint64_t elements[FIXTURE_LAYERS];
     tide_dtype dtype;
     tide_state_format state; /* of all params */
+    bool finishes;           /* backward finishes the first elements of its gradient before its op ends */
     float loss_scale;        /* factor of the gradients in later steps; 0: no loss scale */
 } pool_fixture;
 
@@ -34,6 +35,7 @@ typedef struct pool_fixture_options {
     /* The device budget between the least (0) and the one that keeps everything resident (1). */
     double device_share;
     bool least_host;
+    bool finishes;
     tide_state_format state; /* no planes: AdamW's */
 } pool_fixture_options;
 
