@@ -50,7 +50,7 @@ typedef enum tide_stream {
     TIDE_STREAM_IN,          /* copies from host to device */
     TIDE_STREAM_OUT,         /* copies from device to host */
     TIDE_STREAM_UPDATE,      /* optimizer kernels on the device */
-    TIDE_STREAM_COLLECTIVE,  /* gathers and scatters between ranks */
+    TIDE_STREAM_COLLECTIVE,  /* gathers and scatters between ranks; gradients finished beside compute */
     TIDE_STREAM_HOST,        /* the host executor: optimizer and copies on host threads */
     TIDE_STREAM_COUNT,
 } tide_stream;

@@ -289,12 +289,13 @@ TIDE_API tide_status tide_step_end(tide_pool *pool);
  * OVERWRITE keeps -0, which 0 + -0 makes 0.)
  *
  * Sum groups. With V = options.sum_groups above 1 a gradient is the sum of V sums, as V processes make it of
- * which each runs a V-th of the slices: slice m of an op with S slices belongs to sum group m / (S / V); each
- * group has accumulators of its own, in which its slices are summed as described above; and when the closing
- * op has ended, the V sums are added in fp32 and the result is rounded. They are added as a tree: the sum of
- * several groups is the sum of the first 2^k of them, the most that leave one over, and the sum of the rest.
- * With options.reduce_dtype BF16 each group's sum is rounded to bf16 before. An op with GRAD opens its slices
- * in an order in which their groups ascend; the sum of a group that it leaves out is zero.
+ * which each runs a V-th of the slices: slice m of an op with S slices belongs to sum group m / (S / V). Each
+ * group has accumulators of its own, in which its slices are summed as described above (with OVERWRITE the
+ * group's first slice writes). When the closing op has ended, the V sums are added in fp32 and the result is
+ * rounded. They are added as a tree: the sum of several groups is the sum of the first 2^k of them, the most
+ * that leave one over, and the sum of the rest. With options.reduce_dtype BF16 each group's sum is rounded to
+ * bf16 before. An op with GRAD opens its slices in an order in which their groups ascend; the sum of a group
+ * that it leaves out is zero.
  *
  * tide_op_begin enforces two rules; it returns STATE, naming op and param, if one is broken:
  *
@@ -306,10 +307,10 @@ TIDE_API tide_status tide_step_end(tide_pool *pool);
  * names can still run.
  *
  * Activations. While slice m of an op is open, the op holds part m of each of its activations. An op may open
- * its slices in any order, and open some more than once or not at all. A part is dead when a step begins,
- * alive after a slice with WRITE was opened, and dead again after a slice with LAST and at the step's end.
- * Opening a slice that would READ a dead part returns STATE. With WRITE and no READ a slice finds undefined
- * content in the part.
+ * its slices in any order that its sum groups allow, and open some more than once or not at all. A part is
+ * dead when a step begins, alive after a slice with WRITE was opened, and dead again after a slice with LAST
+ * and at the step's end. Opening a slice that would READ a dead part returns STATE. With WRITE and no READ a
+ * slice finds undefined content in the part.
  *
  * Kernels run on one stream, in order. Inside an op they may access its params (read tide_param_data, add to
  * tide_param_gradient), the open slice's activations, the workspace and the region; between ops only the
@@ -342,10 +343,10 @@ TIDE_API void *tide_activation_data(const tide_pool *pool, tide_activation activ
 /* The fp32 accumulator of a param's gradient; NULL unless the open op has GRAD for this param. With more than
  * one sum group it is the open slice's, so ask in each slice, and NULL while no slice is open. */
 TIDE_API float *tide_param_gradient(const tide_pool *pool, tide_param param);
-/* True if the open op has OVERWRITE for the param, no op that has ended in this step has GRAD for it, and the
- * op has opened no more than one slice of the open slice's sum group: the first kernel that makes this
- * gradient in the op, or in this slice, must then write every element. In later slices the result is
- * false. */
+/* True if the open op has OVERWRITE for the param and no op that has ended in this step has GRAD for it: the
+ * open op must then write every element, in each sum group. The result is the same in all slices of a group,
+ * so remember in its first one that you have written, and add afterwards. With more than one group it is
+ * false while no slice is open. */
 TIDE_API bool tide_param_gradient_is_new(const tide_pool *pool, tide_param param);
 
 /* Finish elements [first, first + count) of a gradient that the open op closes, before the op ends: enqueue

@@ -194,7 +194,8 @@ typedef struct tide_checks {
     bool guard;         /* an access to a slot after the op or task that used it has ended faults */
     bool fault_handler; /* after a fault a signal handler prints chunk, param, op and kernel */
     /* finish gradients on a stream of their own beside the next op, as several ranks will; the accumulators
-     * of neighbouring ops then lie at both ends of their part of the region. Not with `guard` */
+     * of neighbouring ops then lie at both ends of their part of the region. Not with `guard`; a trace
+     * does not show this work as its op's */
     bool finish_beside;
     uint64_t delay_seed;     /* seed of random delays before each stream's commands */
     uint32_t delay_max_us;   /* the longest delay; 0: none; at most TIDE_DELAY_MAX_US */

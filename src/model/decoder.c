@@ -179,6 +179,7 @@ static tide_status allocate(const tide_decoder_options *options, tide_decoder **
 
 tide_status tide_decoder_create(const tide_decoder_options *options, tide_decoder **model)
 {
+    assert(options->sum_groups > 0 && options->micro_batches % options->sum_groups == 0);
     assert(tide_model_config_is_valid(&options->config));
     assert(options->seq_len > 0 && options->seq_len <= options->config.context);
     assert(options->micro_batch_sequences > 0 && options->micro_batches > 0);

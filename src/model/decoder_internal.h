@@ -205,9 +205,9 @@ void tide_decoder_rms_norm_backward(tide_op_builder *builder, const char *name,
 void *tide_decoder_scratch(tide_op_builder *builder, size_t bytes);
 void tide_decoder_matmul(tide_op_builder *builder, const char *name, const tide_matmul_args *product);
 /* A matmul into the whole gradient of `role`, which must be trained. Overwrites the gradient if it is new to
- * this slice (tide_param_gradient_is_new) and the caller says with `is_first` that this is the slice's first
- * matmul into it; otherwise adds to it. A dry run prepares both. The caller leaves c and accumulate of
- * `product` unset. */
+ * the op (tide_param_gradient_is_new), the micro-batch is the first of its sum group, and the caller says
+ * with `is_first` that this is the slice's first matmul into it; otherwise adds to it. A dry run prepares
+ * both. The caller leaves c and accumulate of `product` unset. */
 void tide_decoder_gradient_matmul(tide_op_builder *builder, const char *name, tide_role role, bool is_first,
                                   const tide_matmul_args *product);
 /* Finish the gradient of `role`, if it is trained, in the op that closes it: call this behind the last launch

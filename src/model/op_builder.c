@@ -234,11 +234,14 @@ void tide_decoder_gradient_matmul(tide_op_builder *builder, const char *name, ti
     tide_matmul_args adding = *product, writing = *product;
     adding.c = writing.c = tide_decoder_gradient(builder, role);
     adding.accumulate = true;
-    const bool writes = is_first && tide_param_gradient_is_new(builder->model->pool, param_of(builder, role));
+    const tide_decoder_options *options = &builder->model->options;
+    const bool group_begins = builder->micro_batch % (options->micro_batches / options->sum_groups) == 0;
+    const bool writes =
+        is_first && group_begins && tide_param_gradient_is_new(builder->model->pool, param_of(builder, role));
     if (builder->dry_run) {
         const double flops = builder->flops; /* those of `adding` count for every micro-batch */
-        const uint32_t groups = builder->model->options.sum_groups;
-        const uint32_t times = builder->times, written = is_first ? (uint32_t)tide_min_u64(groups, times) : 0;
+        const uint32_t times = builder->times,
+                       written = is_first ? (uint32_t)tide_min_u64(options->sum_groups, times) : 0;
         builder->times = written;
         tide_decoder_matmul(builder, name, &writing);
         builder->times = times - written;

@@ -263,8 +263,10 @@ uint64_t tide_advise_free_batch(const tide_trainer_options *options, const tide_
                                 const tide_performance_how *how, const tide_performance *given)
 {
     const trainer_run run = {options, profile, how};
-    const uint64_t micro_batch = (uint64_t)given->plan.micro_batch_sequences * given->plan.seq_len;
-    uint64_t batches = given->plan.micro_batches;
+    /* sum groups divide the micro-batches: count as many of these as there are groups as one */
+    const uint64_t groups = given->plan.sum_groups;
+    const uint64_t micro_batch = groups * given->plan.micro_batch_sequences * given->plan.seq_len;
+    uint64_t batches = given->plan.micro_batches / groups;
     if (costs_nothing(given)) {
         while (batches > 1 && is_free_at(&run, given, batches / 2 * micro_batch))
             batches /= 2;

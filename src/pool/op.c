@@ -37,6 +37,24 @@ static uint32_t most_params(const tide_packing *packing)
     return most;
 }
 
+/* Does the op use its end of the region? With one end its workspace is there. */
+static bool has_end(const tide_pool *pool, const tide_packed_op *packed)
+{
+    return packed->turn > 0 || !pool->context.packing->two_ends;
+}
+
+/* May the accumulators of an op that begins overlap those of ops before it at the other end? Only a
+ * neighbour's do not. */
+static bool overlaps(const tide_pool *pool, const tide_packed_op *packed)
+{
+    return packed->turn > 0 && packed->turn != pool->op.turn + 1;
+}
+
+static tide_region_part other_end(const tide_packed_op *packed)
+{
+    return packed->end == TIDE_REGION_LOW ? TIDE_REGION_HIGH : TIDE_REGION_LOW;
+}
+
 /* Make the parts of the region that an op uses the first accesses, or with NULL those that kernels between
  * ops may use. */
 static void set_region(tide_pool *pool, const tide_packed_op *packed)
@@ -46,8 +64,10 @@ static void set_region(tide_pool *pool, const tide_packed_op *packed)
     uint32_t count = tide_context_add_part(context, TIDE_REGION_NONMODEL, true, op->accesses, 0);
     if (packed != NULL)
         count = tide_context_add_part(context, TIDE_REGION_WORKSPACE, true, op->accesses, count);
-    if (packed != NULL && (packed->turn > 0 || !context->packing->two_ends))
+    if (packed != NULL && has_end(pool, packed))
         count = tide_context_add_part(context, packed->end, true, op->accesses, count);
+    if (packed != NULL && overlaps(pool, packed))
+        count = tide_context_add_part(context, other_end(packed), true, op->accesses, count);
     if (packed != NULL && packed->uses_shared)
         count = tide_context_add_part(context, TIDE_REGION_SHARED, true, op->accesses, count);
     for (uint32_t i = 0; i < count; i++)
@@ -139,19 +159,18 @@ static tide_status go_on(tide_pool *pool, const tide_needs *needs)
     return tide_order_wait(&pool->order, TIDE_STREAM_COMPUTE, needs);
 }
 
-/* Add what must be finished before the op may use its parts of the region. Its own accumulators lie where no
- * neighbour's do; those of other ops may overlap them, whatever their end. */
+/* Add what must be finished before the op may use its parts of the region. */
 static void need_region(tide_pool *pool, const tide_packed_op *packed, tide_needs *needs)
 {
     const tide_marks *marks = pool->order.region_marks;
     if (packed->uses_shared)
         tide_needs_add(needs, &marks[TIDE_REGION_SHARED], true);
-    if (packed->turn == 0)
-        return;
-    tide_needs_add(needs, &marks[packed->end], true);
-    if (packed->turn != pool->op.turn + 1)
-        tide_needs_add(needs, &marks[TIDE_REGION_LOW + TIDE_REGION_HIGH - packed->end], true);
-    pool->op.turn = packed->turn;
+    if (packed->turn > 0)
+        tide_needs_add(needs, &marks[packed->end], true);
+    if (overlaps(pool, packed))
+        tide_needs_add(needs, &marks[other_end(packed)], true);
+    if (packed->turn > 0)
+        pool->op.turn = packed->turn;
 }
 
 static tide_status acquire_params(tide_pool *pool, const tide_op_description *op)
@@ -379,14 +398,21 @@ static tide_status finishing_begins(tide_pool *pool, tide_param only, tide_strea
 {
     tide_open_op *op = &pool->op;
     const tide_packed_op *packed = tide_op_open(pool);
-    const tide_region_part parts[] = {packed->end, TIDE_REGION_NORM, TIDE_REGION_SHARED};
+    const struct {
+        tide_region_part part;
+        bool used;
+    } parts[] = {{packed->end, has_end(pool, packed)},
+                 {TIDE_REGION_SHARED, packed->uses_shared},
+                 {TIDE_REGION_NORM, true}};
     tide_needs needs = {0};
     op->finishing_stream = stream;
     op->finishing_count = 0;
-    for (uint32_t i = 0; i < (packed->uses_shared ? 3 : 2); i++) {
+    for (size_t i = 0; i < sizeof parts / sizeof parts[0]; i++) {
+        if (!parts[i].used)
+            continue;
         op->finishing_count =
-            tide_context_add_part(&pool->context, parts[i], true, op->finishing, op->finishing_count);
-        tide_needs_add(&needs, &pool->order.region_marks[parts[i]], true);
+            tide_context_add_part(&pool->context, parts[i].part, true, op->finishing, op->finishing_count);
+        tide_needs_add(&needs, &pool->order.region_marks[parts[i].part], true);
     }
     for (uint32_t i = 0; i < packed->description->param_count; i++) {
         const tide_use *use = &packed->description->params[i];

@@ -19,13 +19,15 @@ static const char unit_label[] = "unit";
 /* --- create and destroy --- */
 
 /* An upper bound for the commands that one step enqueues on one stream: a few kernels, waits and event
- * records for each op, each of its params and each of its slices. */
+ * records for each op, each of its params, each of its slices and each sum group. */
 static uint32_t step_commands(const tide_packing *packing)
 {
     uint64_t count = 64;
     for (uint32_t i = 0; i < packing->op_count; i++) {
         const tide_op_description *op = packing->ops[i].description;
         count += 8 + 4 * (uint64_t)op->param_count + (2 + 2 * (uint64_t)op->activation_count) * op->slices;
+        if (packing->sum_groups > 1)
+            count += 4 * (uint64_t)packing->sum_groups * (1 + op->param_count);
     }
     return count < UINT32_MAX / 2 ? (uint32_t)count : UINT32_MAX / 2;
 }
@@ -69,6 +71,8 @@ tide_status tide_player_of(const tide_pool *pool, tide_player **player)
                                        .prefetch = real->prefetch,
                                        .placement = real->placement,
                                        .threads = real->threads,
+                                       .sum_groups = real->sum_groups,
+                                       .reduce_dtype = real->reduce_dtype,
                                        .update =
                                            real->update /* never called: the null device calls nothing */};
     tide_player *making = NULL;

@@ -112,10 +112,16 @@ static uint32_t find_gradient(const tide_pool *pool, tide_param param)
     return UINT32_MAX;
 }
 
+/* With several sum groups kernels add to gradients in slices only. */
+static bool has_group(const tide_pool *pool)
+{
+    return pool->op.slice != UINT32_MAX || pool->context.packing->sum_groups == 1;
+}
+
 float *tide_param_gradient(const tide_pool *pool, tide_param param)
 {
     const uint32_t i = find_gradient(pool, param);
-    if (i == UINT32_MAX || (pool->op.slice == UINT32_MAX && pool->context.packing->sum_groups > 1))
+    if (i == UINT32_MAX || !has_group(pool))
         return NULL;
     return (float *)(void *)(pool->context.region + tide_gradient_offset(pool, i));
 }
@@ -123,7 +129,7 @@ float *tide_param_gradient(const tide_pool *pool, tide_param param)
 bool tide_param_gradient_is_new(const tide_pool *pool, tide_param param)
 {
     const uint32_t i = find_gradient(pool, param);
-    return i != UINT32_MAX && pool->op.group_slices <= 1 &&
+    return i != UINT32_MAX && has_group(pool) &&
            (tide_op_open(pool)->description->params[i].access & TIDE_ACCESS_OVERWRITE) != 0 &&
            !tide_manager_gradients(pool->engine.manager)->params[param].is_added;
 }

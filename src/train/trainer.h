@@ -59,7 +59,7 @@ typedef struct tide_trainer_options {
     tide_data_encoding data_encoding; /* of data and eval_data */
     uint64_t global_batch_tokens;     /* 0: 8 sequences */
     uint32_t seq_len; /* 0: the model's context, or its window if smaller; at most 4096 with weights */
-    /* 0: the largest number that divides the batch's sequences and makes at most 512 tokens, or 1 */
+    /* 0: the largest number that divides a sum group's sequences and makes at most 512 tokens, or 1 */
     uint32_t micro_batch_sequences;
     /* in how many sum groups gradients are summed (tidepool/pool.h, section 5), which divides the
      * micro-batches. 0: as in the checkpoint from which the run resumes, else 1 */
@@ -99,6 +99,11 @@ typedef struct tide_trainer_options {
  * 0.1, clip 1, default warm-up, seed 1, bf16, recompute auto, 16 evaluation batches,
  * tide_pool_options_default. data is NULL. */
 void tide_trainer_options_default(tide_trainer_options *options);
+
+/* Set sum_groups and reduce, where the options leave them open, to those of the checkpoint that the options
+ * name, or to 1 and fp32. Plans and trainers do this themselves; call it before options are passed on without
+ * their checkpoint. IO, CORRUPT, NO_MEMORY: the checkpoint. */
+TIDE_NODISCARD tide_status tide_trainer_adopt_sums(tide_trainer_options *options);
 
 /* How a run uses memory, byte by byte. tide_trainer_create computes it, and it never changes.
  *

@@ -49,13 +49,11 @@ TIDE_NODISCARD tide_status tide_trainer_frozen(const tide_trainer_options *optio
 TIDE_NODISCARD tide_status tide_trainer_build(const tide_trainer_options *resolved, tide_pool **pool,
                                               tide_decoder **model, tide_trainer_plan *plan);
 
-/* Find the checkpoint that resolved options name, resume_from or the newest in resume_dir. If they name none,
+/* Find the checkpoint that the options name, resume_from or the newest in resume_dir. If they name none,
  * or the folder has none, from->exists is false. */
 TIDE_NODISCARD tide_status tide_trainer_find(const tide_trainer_options *options,
                                              tide_checkpoint_found *from);
-/* Set sum_groups and reduce, where resolved options leave them open, to those of the checkpoint that the
- * options name, or to 1 and fp32. */
-TIDE_NODISCARD tide_status tide_trainer_adopt_sums(tide_trainer_options *options);
+
 /* Load the checkpoint trainer->resumed.from, which must exist, into the params and trainer->state; sets
  * trainer->resumed. */
 TIDE_NODISCARD tide_status tide_trainer_load(tide_trainer *trainer);

@@ -46,12 +46,13 @@ void tide_trainer_options_default(tide_trainer_options *options)
     tide_pool_options_default(&options->pool);
 }
 
-/* The largest number of sequences that divides the batch's number and makes no more than 512 tokens, or 1:
+/* The largest number of sequences that divides each sum group's and makes no more than 512 tokens, or 1:
  * enough rows to keep matrix products busy, few enough that one micro-batch's activations stay small. */
-static uint32_t default_micro_batch(uint32_t batch_sequences, uint32_t seq_len)
+static uint32_t default_micro_batch(uint32_t batch_sequences, uint32_t seq_len, uint32_t sum_groups)
 {
     for (uint32_t sequences = batch_sequences; sequences > 1; sequences--) {
-        if (batch_sequences % sequences == 0 && (uint64_t)sequences * seq_len <= DEFAULT_MICRO_BATCH_TOKENS)
+        if (batch_sequences % ((uint64_t)sequences * sum_groups) == 0 &&
+            (uint64_t)sequences * seq_len <= DEFAULT_MICRO_BATCH_TOKENS)
             return sequences;
     }
     return 1;
@@ -97,7 +98,8 @@ static tide_status resolve_batch(tide_trainer_options *options)
         return tide_fail(TIDE_ERROR_ARGUMENT, "batch of %llu tokens: at most %d are possible",
                          (unsigned long long)options->global_batch_tokens, INT32_MAX);
     if (options->micro_batch_sequences == 0)
-        options->micro_batch_sequences = default_micro_batch((uint32_t)sequences, options->seq_len);
+        options->micro_batch_sequences =
+            default_micro_batch((uint32_t)sequences, options->seq_len, options->sum_groups);
     if (sequences % options->micro_batch_sequences != 0)
         return tide_fail(
             TIDE_ERROR_ARGUMENT,
@@ -118,23 +120,31 @@ static uint64_t nearest_divisor(uint64_t number, uint64_t wanted)
     return wanted - below <= above - tide_min_u64(wanted, above) ? below : above;
 }
 
-/* Sum groups divide the micro-batches. */
 static tide_status resolve_sums(tide_trainer_options *options)
+{
+    const tide_status status = tide_trainer_adopt_sums(options);
+    options->pool.sum_groups = options->sum_groups;
+    options->pool.reduce_dtype = options->reduce == TIDE_REDUCE_BF16 ? TIDE_DTYPE_BF16 : TIDE_DTYPE_FP32;
+    return status;
+}
+
+/* Sum groups divide the micro-batches. Those of a checkpoint (not `given`) divide its own; if they do not
+ * divide these, its batch is another, which is refused when it is loaded. */
+static tide_status check_groups(bool given, tide_trainer_options *options)
 {
     const uint64_t micro_batches =
         options->global_batch_tokens / options->seq_len / options->micro_batch_sequences;
-    const tide_status status = tide_trainer_adopt_sums(options);
-    if (status != TIDE_OK)
-        return status;
-    options->pool.sum_groups = options->sum_groups;
-    options->pool.reduce_dtype = options->reduce == TIDE_REDUCE_BF16 ? TIDE_DTYPE_BF16 : TIDE_DTYPE_FP32;
     if (micro_batches % options->sum_groups == 0)
         return TIDE_OK;
-    return tide_fail(
-        TIDE_ERROR_ARGUMENT,
-        "%u sum groups: the batch's micro-batches, %llu, do not divide into so many; %llu would do",
-        options->sum_groups, (unsigned long long)micro_batches,
-        (unsigned long long)nearest_divisor(micro_batches, options->sum_groups));
+    if (!given) {
+        options->sum_groups = options->pool.sum_groups = 1;
+        return TIDE_OK;
+    }
+    return tide_fail(TIDE_ERROR_ARGUMENT,
+                     "%u sum groups: the batch's %llu micro-batches of %u sequences do not divide into so "
+                     "many; %llu would do",
+                     options->sum_groups, (unsigned long long)micro_batches, options->micro_batch_sequences,
+                     (unsigned long long)nearest_divisor(micro_batches, options->sum_groups));
 }
 
 static tide_status check_number(const char *name, double value, bool right, const char *what)
@@ -311,9 +321,11 @@ tide_status tide_trainer_resolve(const tide_trainer_options *options, tide_train
     if (status == TIDE_OK)
         status = resolve_sequence(&made);
     if (status == TIDE_OK)
+        status = resolve_sums(&made);
+    if (status == TIDE_OK)
         status = resolve_batch(&made);
     if (status == TIDE_OK)
-        status = resolve_sums(&made);
+        status = check_groups(options->sum_groups != 0, &made);
     if (status == TIDE_OK)
         status = resolve_schedule(&made.hyper.schedule);
     if (status == TIDE_OK && !made.data && !made.makes_up_tokens &&

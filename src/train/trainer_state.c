@@ -158,11 +158,11 @@ static tide_status load_found(tide_trainer *trainer, const tide_checkpoint_found
 
 tide_status tide_trainer_find(const tide_trainer_options *options, tide_checkpoint_found *from)
 {
+    const tide_files *files = options->files != NULL ? options->files : tide_files_posix();
     from->exists = false;
     if (options->resume_from != NULL)
-        return tide_checkpoint_at(options->files, options->resume_from, from);
-    return options->resume_dir != NULL ? tide_checkpoint_newest(options->files, options->resume_dir, from)
-                                       : TIDE_OK;
+        return tide_checkpoint_at(files, options->resume_from, from);
+    return options->resume_dir != NULL ? tide_checkpoint_newest(files, options->resume_dir, from) : TIDE_OK;
 }
 
 tide_status tide_trainer_adopt_sums(tide_trainer_options *options)
@@ -172,7 +172,8 @@ tide_status tide_trainer_adopt_sums(tide_trainer_options *options)
     tide_train_state saved = {.sum_groups = 1, .reduce_dtype = TIDE_DTYPE_FP32};
     tide_status status = open ? tide_trainer_find(options, &from) : TIDE_OK;
     if (status == TIDE_OK && from.exists)
-        status = tide_checkpoint_peek(options->files, from.path, &saved);
+        status = tide_checkpoint_peek(options->files != NULL ? options->files : tide_files_posix(), from.path,
+                                      &saved);
     if (status != TIDE_OK)
         return status;
     if (options->sum_groups == 0)

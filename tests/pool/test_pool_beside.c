@@ -123,7 +123,7 @@ static void gradients_are_the_same_whatever_stream_finishes_them(void **state)
         check(true, seed);
 }
 
-/* The next step may use the region's parts only behind what finished the gradients of the step given up. */
+/* A step that was given up leaves nothing behind, whatever was finishing. */
 static void a_step_follows_one_that_was_given_up(void **state)
 {
     tide_description *description;

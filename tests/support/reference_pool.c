@@ -306,7 +306,7 @@ bool ref_slice_in_order(const reference_pool *pool, uint32_t slice)
 
 bool ref_is_new(const reference_pool *pool, tide_param param)
 {
-    return pool->params[param].is_new && pool->group_slices <= 1;
+    return pool->params[param].is_new && (pool->sum_groups == 1 || pool->slice != REF_NONE);
 }
 
 bool ref_step_may_end(const reference_pool *pool)

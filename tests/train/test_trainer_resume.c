@@ -98,7 +98,9 @@ static void another_model_seed_or_batch_is_refused_at_a_resume(void **state)
     char path[96];
     save_folder(path);
     tide_trainer_options options = small_options(text, TIDE_DTYPE_BF16);
+    options.sum_groups = 4;
     save_after_one_step(&options, path);
+    options.sum_groups = 0;
     options.resume_dir = path;
     const tide_trainer_options right = options;
     options.seed = 9;
@@ -163,14 +165,27 @@ static void other_sums_may_be_given_at_a_resume_and_are_named(void **state)
     tide_trainer_destroy(trainer);
 }
 
+static void the_default_micro_batch_leaves_one_for_each_sum_group(void **state)
+{
+    tide_trainer_options options = small_options(text, TIDE_DTYPE_BF16);
+    options.micro_batch_sequences = 0;
+    for (uint32_t groups = 1; groups <= 8; groups *= 2) {
+        options.sum_groups = groups;
+        tide_trainer *trainer = trainer_open(&options);
+        assert_int_equal(tide_trainer_plan_get(trainer)->micro_batches, groups);
+        tide_trainer_destroy(trainer);
+    }
+}
+
 static void sum_groups_that_do_not_divide_the_micro_batches_are_refused(void **state)
 {
     tide_trainer_options options = small_options(text, TIDE_DTYPE_BF16);
     tide_trainer *trainer = NULL;
     options.sum_groups = 3;
     assert_int_equal(tide_trainer_create(&options, &trainer), TIDE_ERROR_ARGUMENT);
-    assert_string_equal(tide_message(),
-                        "3 sum groups: the batch's micro-batches, 4, do not divide into so many; 2 would do");
+    assert_string_equal(
+        tide_message(),
+        "3 sum groups: the batch's 4 micro-batches of 2 sequences do not divide into so many; 2 would do");
     options.sum_groups = 5;
     assert_int_equal(tide_trainer_create(&options, &trainer), TIDE_ERROR_ARGUMENT);
     assert_non_null(strstr(tide_message(), "; 4 would do"));
@@ -196,6 +211,7 @@ int main(void)
         cmocka_unit_test(another_model_seed_or_batch_is_refused_at_a_resume),
         cmocka_unit_test(sums_go_on_as_in_the_checkpoint),
         cmocka_unit_test(other_sums_may_be_given_at_a_resume_and_are_named),
+        cmocka_unit_test(the_default_micro_batch_leaves_one_for_each_sum_group),
         cmocka_unit_test(sum_groups_that_do_not_divide_the_micro_batches_are_refused),
         cmocka_unit_test(a_folder_without_a_checkpoint_starts_anew),
     };

@@ -189,8 +189,8 @@ static void state_print(const tide_checkpoint_check *check)
            (unsigned long long)state->global_batch_tokens, (unsigned long long)state->seq_len,
            (unsigned long long)state->micro_batch_sequences, (unsigned long long)state->seed);
     if (state->sum_groups > 1 || state->reduce_dtype != TIDE_DTYPE_FP32)
-        printf("  %-16s in %s, each rounded to %s\n", "gradient sums",
-               tide_count_noun(state->sum_groups, "group", text), tide_dtype_name(state->reduce_dtype));
+        printf("  %-16s in %s%s\n", "gradient sums", tide_count_noun(state->sum_groups, "group", text),
+               state->reduce_dtype == TIDE_DTYPE_BF16 ? ", each rounded to bf16" : "");
     if (state->data_first_step > 0)
         printf("  %-16s taken new after step %llu\n", "data", (unsigned long long)state->data_first_step);
     printf("  %-16s lr %g to %g, %s, warm-up %llu, weight decay %g, clip %g, betas %g and %g, epsilon %g\n",

@@ -55,20 +55,21 @@
         .help = "sequences computed at once; divides the batch"                                              \
     }
 
-#define TIDE_RUN_SUM_GROUPS(at)                                                                              \
+/* `otherwise`, a string: their default, if it is not just 1 or fp32. */
+#define TIDE_RUN_SUM_GROUPS(at, otherwise)                                                                   \
     {                                                                                                        \
         .name = "--sum-groups", .kind = TIDE_OPTION_COUNT32, .offset = (at), .metavar = "N", .least = 1,     \
-        .most = 1024, .value_help = "the checkpoint's, or 1",                                                \
+        .most = TIDE_SUM_GROUPS_MAX, .value_help = otherwise "1",                                            \
         .help = "sum each gradient in N groups of micro-batches, and the N sums as a tree: as N processes "  \
                 "do; divides the micro-batches"                                                              \
     }
 
-#define TIDE_RUN_REDUCE(at)                                                                                  \
+#define TIDE_RUN_REDUCE(at, otherwise)                                                                       \
     {                                                                                                        \
         .name = "--reduce", .kind = TIDE_OPTION_CHOICE, .offset = (at), .metavar = "auto|fp32|bf16",         \
         .value = "auto",                                                                                     \
-        .help = "type to which each sum group's sum is rounded before they are added; auto: the "            \
-                "checkpoint's, or fp32"                                                                      \
+        .help =                                                                                              \
+            "type to which each sum group's sum is rounded before they are added; auto: " otherwise "fp32"   \
     }
 
 #define TIDE_RUN_CLIP(at)                                                                                    \
@@ -181,8 +182,8 @@
         TIDE_RUN_DTYPE(TIDE_RUN_AT(at, dtype)),                                                              \
         TIDE_RUN_BATCH_TOKENS(TIDE_RUN_AT(at, trainer.global_batch_tokens)),                                 \
         TIDE_RUN_MICRO_BATCH(TIDE_RUN_AT(at, trainer.micro_batch_sequences)),                                \
-        TIDE_RUN_SUM_GROUPS(TIDE_RUN_AT(at, trainer.sum_groups)),                                            \
-        TIDE_RUN_REDUCE(TIDE_RUN_AT(at, trainer.reduce)),                                                    \
+        TIDE_RUN_SUM_GROUPS(TIDE_RUN_AT(at, trainer.sum_groups), ""),                                        \
+        TIDE_RUN_REDUCE(TIDE_RUN_AT(at, trainer.reduce), ""),                                                \
         TIDE_RUN_CLIP(TIDE_RUN_AT(at, trainer.hyper.clip)), TIDE_RUN_FREEZE(TIDE_RUN_AT(at, freeze))
 
 #define TIDE_PLANNED_DEVICE(at)                                                                              \

@@ -496,6 +496,8 @@ static tide_status train(train_run *run)
         status = outputs_open(run);
     if (status == TIDE_OK && tide_train_settings_predict(&run->settings))
         status = tide_train_predict_open(&run->settings, &run->options, &run->prediction);
+    if (status == TIDE_OK && run->settings.automatic) /* its plans do not see the checkpoint */
+        status = tide_trainer_adopt_sums(&run->options);
     if (status == TIDE_OK && run->settings.automatic)
         status = tide_train_auto(&run->settings, &run->options);
     if (status == TIDE_OK)
