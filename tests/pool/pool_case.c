@@ -122,9 +122,9 @@ static void draw_tensors(pool_case *c)
     draw_classes(c);
     const bool grouped = model->sum_groups > 1;
     model->activation_count = grouped + (uint32_t)pool_random(c, REF_ACTIVATIONS_MAX + 1 - grouped);
-    const uint32_t parts = grouped
-                               ? model->sum_groups * (1 + (uint32_t)pool_random(c, model->sum_groups < 12))
-                               : 1 + (uint32_t)pool_random(c, PARTS_MOST);
+    const uint32_t parts =
+        grouped ? model->sum_groups * (1 + (uint32_t)pool_random(c, model->sum_groups < 12 ? 2 : 1))
+                : 1 + (uint32_t)pool_random(c, PARTS_MOST);
     for (uint32_t i = 0; i < model->activation_count; i++) {
         model->activations[i].parts =
             grouped || pool_chance(c, 80) ? parts : 1 + (uint32_t)pool_random(c, PARTS_MOST);

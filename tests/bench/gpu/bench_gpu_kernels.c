@@ -160,6 +160,10 @@ static void pointwise_measure(const bench_gpu_fixture *it)
                                      .in_dtype = TIDE_DTYPE_FP32,
                                      .out_dtype = TIDE_DTYPE_BF16};
     memory_figure(it, "gradient rounding", it->kernels->cast, &rounding, tide_cast_bytes(&rounding));
+    const tide_round_args round = {.data = (float *)bench_gpu_part(it, 0),
+                                   .elements = it->sizes.adam_elements,
+                                   .dtype = TIDE_DTYPE_BF16};
+    memory_figure(it, "round", it->kernels->round, &round, tide_round_bytes(&round));
     const tide_gradient_norm_args norm = {.gradient = bench_gpu_part(it, 1),
                                           .blocks = bench_gpu_part(it, 2),
                                           .elements = it->sizes.adam_elements,
