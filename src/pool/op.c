@@ -212,7 +212,7 @@ static tide_status guard_slice(tide_pool *pool, bool accessible)
 }
 
 /* Record the compute stream's work so far as a submission, and mark the slots held from `from` on as used by
- * it. */
+ * it. The op enqueues no more work there that uses them. */
 static tide_status release(tide_pool *pool, uint32_t from)
 {
     tide_open_op *op = &pool->op;
@@ -423,22 +423,22 @@ static tide_status finishing_begins(tide_pool *pool, tide_param only, tide_strea
     }
     tide_status status = TIDE_OK;
     if (stream != TIDE_STREAM_COMPUTE) {
-        /* a copy of the chunk to the host has ended (order.h) */
-        assert(needs.numbers[TIDE_STREAM_OUT] <= pool->order.seen[TIDE_STREAM_OUT]);
+        const tide_needs copies = {.numbers = {[TIDE_STREAM_OUT] = needs.numbers[TIDE_STREAM_OUT]}};
+        status = go_on(pool, &copies);
+        if (status == TIDE_OK)
+            status = release(pool, op->region_count);
         needs.numbers[TIDE_STREAM_OUT] = 0;
-        status = tide_order_record(&pool->order, TIDE_STREAM_COMPUTE, 0, &needs.numbers[TIDE_STREAM_COMPUTE]);
+        needs.numbers[TIDE_STREAM_COMPUTE] = pool->order.recorded[TIDE_STREAM_COMPUTE];
     }
     return status == TIDE_OK ? tide_order_wait(&pool->order, stream, &needs) : status;
 }
 
-/* After that, with the lock: on a stream of its own, mark what was written as used by it. */
+/* After that, with the lock, if the stream is not compute: mark the memory that was written as used by it. */
 static tide_status finishing_ended(tide_pool *pool)
 {
     const tide_open_op *op = &pool->op;
     const tide_stream stream = op->finishing_stream;
     uint64_t number;
-    if (stream == TIDE_STREAM_COMPUTE)
-        return TIDE_OK;
     const tide_status status = tide_order_record(&pool->order, stream, 0, &number);
     for (uint32_t i = 0; i < op->finishing_count && status == TIDE_OK; i++) {
         const tide_access access = op->finishing[i];
@@ -494,9 +494,8 @@ static tide_status end_locked(tide_pool *pool)
 {
     tide_engine *engine = &pool->engine;
     const bool backward = tide_op_open(pool)->description->pass != TIDE_PASS_FORWARD;
-    tide_status status = backward ? finishing_ended(pool) : TIDE_OK;
-    if (status == TIDE_OK)
-        status = release(pool, pool->op.region_count);
+    const bool beside = backward && pool->op.finishing_stream != TIDE_STREAM_COMPUTE;
+    tide_status status = beside ? finishing_ended(pool) : release(pool, pool->op.region_count);
     if (status == TIDE_OK)
         status = tide_manager_end(engine->manager);
     if (status != TIDE_OK)

@@ -26,10 +26,12 @@
  * a copy: then the engine queries the update stream before it unmaps. A chunk that stays on the device is
  * copied out only for a host task, which the manager hands out after the engine has seen the copy end.
  *
- * On the collective stream the caller finishes gradients with options.checks.finish_beside. It never waits
- * for the out stream: a chunk that an op holds has been copied out before only for a host task, so the engine
- * has seen the copy end. Nor does an unmap ask about it: a chunk with gradients is evicted with a copy, which
- * waits for them. Parts of the region have marks, too, since that stream uses them.
+ * On the collective stream the caller finishes gradients with options.checks.finish_beside. Before an op's
+ * gradients are written over their params there, the compute stream waits for copies of those chunks to the
+ * host, and the collective stream for the compute stream. The copies ended long before: a chunk that an op
+ * holds was copied out only for a host task, which an abort may have given up. An unmap does not ask about
+ * the collective stream: a chunk with gradients is evicted with a copy, which waits for them. Parts of the
+ * region have marks, too, since that stream uses them.
  *
  * A stream cannot wait for the host executor: the engine queries whether a task has ended there, and enqueues
  * the work that must follow it afterwards.

@@ -20,6 +20,9 @@ enum { THIN = 18 };
 enum { THIN = 9 };
 #endif
 
+/* Seeds that have found a fault. */
+static const uint64_t known_seeds[] = {1000008, 1000879};
+
 static uint32_t case_count;
 static uint64_t first_seed = 1;
 
@@ -41,17 +44,27 @@ static uint64_t play(uint64_t seed, uint32_t variant, bool *paired)
     return hash;
 }
 
+static void play_seed(uint64_t seed)
+{
+    bool paired;
+    const uint64_t hash = play(seed, 0, &paired);
+    pool_events[EVENT_CASES]++;
+    if (paired && play(seed, 1, &paired) != hash)
+        fail_msg("seed %llu: two machines give other bits\nalone: test_pool_random 1 %llu",
+                 (unsigned long long)seed, (unsigned long long)seed);
+    pool_events[EVENT_PAIRS] += paired;
+}
+
 static void a_pool_does_what_its_header_says(void **state)
 {
-    for (uint64_t seed = first_seed; seed < first_seed + case_count; seed++) {
-        bool paired;
-        const uint64_t hash = play(seed, 0, &paired);
-        pool_events[EVENT_CASES]++;
-        if (paired && play(seed, 1, &paired) != hash)
-            fail_msg("seed %llu: two machines give other bits\nalone: test_pool_random 1 %llu",
-                     (unsigned long long)seed, (unsigned long long)seed);
-        pool_events[EVENT_PAIRS] += paired;
-    }
+    for (uint64_t seed = first_seed; seed < first_seed + case_count; seed++)
+        play_seed(seed);
+}
+
+static void known_seeds_find_no_fault(void **state)
+{
+    for (size_t i = 0; i < sizeof known_seeds / sizeof known_seeds[0]; i++)
+        play_seed(known_seeds[i]);
 }
 
 static void every_kind_of_event_was_met(void **state)
@@ -72,6 +85,7 @@ int main(int count, char **arguments)
         first_seed = strtoull(arguments[2], NULL, 10);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_pool_does_what_its_header_says),
+        cmocka_unit_test(known_seeds_find_no_fault),
         cmocka_unit_test(every_kind_of_event_was_met),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
