@@ -1,12 +1,12 @@
 /* Computes where tensors lie, as layout.h shows it.
  *
- * Offsets and numbers follow from a few sums: a param's offset is the start of its class's first chunk plus
+ * Offsets and numbers follow from a few sums: a param's offset is the start of its class's first group plus
  * the param's offset in the class (description.h); a chunk's number is the number of its class's first chunk
  * plus its index in the class; a piece begins where its PARAM chunk or its STATE chunk begins. Only one table
- * is stored per PARAM chunk, to save searches: which params overlap it.
+ * is stored per PARAM chunk, to save searches: which params overlap its group.
  *
  * Between a param's end and the next one's start is a gap of less than 256 bytes, since only the start is
- * aligned. The gap is smaller than a chunk, so every PARAM chunk overlaps at least one param.
+ * aligned. The gap is smaller than a chunk, so every group overlaps at least one param.
  */
 #include "chunk/layout.h"
 
@@ -29,7 +29,7 @@ typedef struct tide_layout_class {
     tide_chunk state_first, state_end; /* its STATE chunks */
 } tide_layout_class;
 
-/* The params that overlap a chunk: `count` of them, from index `first` of `order` on. */
+/* The params that overlap a group: `count` of them, from index `first` of `order` on. */
 typedef struct tide_layout_overlap {
     uint32_t first;
     uint32_t count;
@@ -38,6 +38,7 @@ typedef struct tide_layout_overlap {
 struct tide_layout {
     const tide_description *description;
     uint64_t chunk_bytes;
+    tide_shard shard;
     tide_layout_class classes[TIDE_CLASSES_MAX]; /* in the description's order */
     uint32_t *order;                             /* numbers of all params, class by class */
     tide_layout_overlap *overlaps;               /* per PARAM chunk */
@@ -48,6 +49,12 @@ struct tide_layout {
 static uint64_t param_elements(const tide_layout *layout)
 {
     return layout->chunk_bytes / tide_dtype_bytes(layout->description->dtype);
+}
+
+/* The number of elements of a group (G P in layout.h). */
+static uint64_t group_elements(const tide_layout *layout)
+{
+    return layout->shard.ranks * param_elements(layout);
 }
 
 static uint64_t plane_bytes(const tide_state_format *format, uint32_t plane, uint64_t elements)
@@ -71,11 +78,11 @@ const char *tide_space_name(tide_space space)
     return (unsigned)space < TIDE_SPACE_COUNT ? names[space] : "unknown";
 }
 
-/* begin_of and end_of: a param's first element, and the one after its last, counted from the PARAM space's
+/* begin_of and end_of: the number of a param's first element, and the one after its last, counted from the PARAM space's
  * start. */
 static uint64_t begin_of(const tide_layout *layout, const tide_named *param)
 {
-    return layout->classes[param->of_class].param_first * param_elements(layout) + param->offset;
+    return layout->classes[param->of_class].param_first * group_elements(layout) + param->offset;
 }
 
 static uint64_t end_of(const tide_layout *layout, const tide_named *param)
@@ -91,6 +98,17 @@ static const tide_state_format *format_of(const tide_layout *layout, const tide_
 static uint64_t elements_of(const tide_layout *layout, const tide_layout_class *its)
 {
     return layout->description->classes[its - layout->classes].elements;
+}
+
+/* The number of elements of the class that are this rank's; in the last group at least PIECE_ELEMENTS, even
+ * if it has none there. */
+static uint64_t owned_elements(const tide_layout *layout, uint64_t elements)
+{
+    const uint64_t each = param_elements(layout), rest = (elements - 1) % group_elements(layout) + 1;
+    const uint64_t before = layout->shard.rank * each; /* elements of the last group that others own */
+    const uint64_t last = rest <= before ? PIECE_ELEMENTS : tide_min_u64(rest - before, each);
+    assert(elements > 0);
+    return (elements - rest) / layout->shard.ranks + last;
 }
 
 /* The i-th param of `order`. */
@@ -137,15 +155,17 @@ static tide_status check(const tide_description *description, uint64_t chunk_byt
 static tide_status count_chunks(tide_layout *layout)
 {
     const tide_description *d = layout->description;
-    uint64_t total = 0, state = 0;
+    uint64_t total = 0, state = 0, states[TIDE_CLASSES_MAX] = {0};
     for (uint32_t i = 0; i < d->class_count; i++) {
         tide_layout_class *its = &layout->classes[i];
         its->state_elements =
             d->classes[i].format.planes ? most_elements(&d->classes[i].format, layout->chunk_bytes) : 0;
         its->param_first = (tide_chunk)total;
-        total += tide_ceil_div(d->classes[i].elements, param_elements(layout));
+        total += tide_ceil_div(d->classes[i].elements, group_elements(layout));
         its->param_end = (tide_chunk)total;
-        state += its->state_elements ? tide_ceil_div(d->classes[i].elements, its->state_elements) : 0;
+        if (its->state_elements > 0)
+            states[i] = tide_ceil_div(owned_elements(layout, d->classes[i].elements), its->state_elements);
+        state += states[i];
     }
     const uint64_t activations = tide_ceil_div(d->activation_bytes, layout->chunk_bytes);
     if (total + state + activations >= TIDE_CHUNK_NONE)
@@ -156,7 +176,7 @@ static tide_status count_chunks(tide_layout *layout)
     for (uint32_t i = 0; i < d->class_count; i++) {
         tide_layout_class *its = &layout->classes[i];
         its->state_first = (tide_chunk)total;
-        total += its->state_elements ? tide_ceil_div(d->classes[i].elements, its->state_elements) : 0;
+        total += states[i];
         its->state_end = (tide_chunk)total;
     }
     layout->space_first[TIDE_SPACE_ACTIVATION] = (uint32_t)total;
@@ -169,7 +189,7 @@ static tide_status count_chunks(tide_layout *layout)
 static void fill_overlaps(tide_layout *layout, const tide_layout_class *its, uint32_t first,
                           uint32_t end_param)
 {
-    const uint64_t elements = param_elements(layout);
+    const uint64_t elements = group_elements(layout);
     uint32_t param = first;
     for (tide_chunk chunk = its->param_first; chunk < its->param_end; chunk++) {
         const uint64_t begin = chunk * elements, end = begin + elements;
@@ -197,8 +217,10 @@ static void order_params(tide_layout *layout)
     }
 }
 
-tide_status tide_layout_create(tide_description *description, uint64_t chunk_bytes, tide_layout **layout)
+tide_status tide_layout_create(tide_description *description, uint64_t chunk_bytes, tide_shard shard,
+                               tide_layout **layout)
 {
+    assert(shard.ranks > 0 && shard.rank < shard.ranks);
     tide_status status = check(description, chunk_bytes);
     if (status != TIDE_OK)
         return status;
@@ -207,6 +229,7 @@ tide_status tide_layout_create(tide_description *description, uint64_t chunk_byt
         return tide_fail(TIDE_ERROR_NO_MEMORY, "layout: no memory for %zu bytes", sizeof *made);
     made->description = description;
     made->chunk_bytes = chunk_bytes;
+    made->shard = shard;
     status = count_chunks(made);
     const uint32_t params = description->params.count, chunks = made->space_first[TIDE_SPACE_STATE];
     if (status == TIDE_OK) {
@@ -277,6 +300,13 @@ uint32_t tide_layout_chunk_index(const tide_layout *layout, tide_chunk chunk)
     return chunk - layout->space_first[tide_layout_chunk_space(layout, chunk)];
 }
 
+uint64_t tide_layout_chunk_offset_bytes(const tide_layout *layout, tide_chunk chunk)
+{
+    const uint64_t index = tide_layout_chunk_index(layout, chunk);
+    const bool is_param = tide_layout_chunk_space(layout, chunk) == TIDE_SPACE_PARAM;
+    return (is_param ? index * layout->shard.ranks + layout->shard.rank : index) * layout->chunk_bytes;
+}
+
 static const tide_layout_class *class_of(const tide_layout *layout, tide_chunk chunk)
 {
     const tide_layout_class *its = layout->classes;
@@ -293,20 +323,19 @@ const tide_state_format *tide_layout_chunk_format(const tide_layout *layout, tid
     return format_of(layout, class_of(layout, chunk));
 }
 
-/* Elements [begin, end), from the PARAM space's start, that a PARAM or STATE chunk covers. */
 typedef struct range {
     uint64_t begin, end;
 } range;
 
+/* The elements that a PARAM or STATE chunk covers, numbered among those of its class that this rank owns. */
 static range range_of(const tide_layout *layout, const tide_layout_class *its, tide_chunk chunk)
 {
     const bool is_state = tide_layout_chunk_space(layout, chunk) == TIDE_SPACE_STATE;
-    const uint64_t class_begin = its->param_first * param_elements(layout);
     const uint64_t elements = is_state ? its->state_elements : param_elements(layout);
-    const uint64_t begin =
-        class_begin + (chunk - (is_state ? its->state_first : its->param_first)) * elements;
-    assert(begin < class_begin + elements_of(layout, its));
-    return (range){begin, tide_min_u64(begin + elements, class_begin + elements_of(layout, its))};
+    const uint64_t begin = (chunk - (is_state ? its->state_first : its->param_first)) * elements;
+    const uint64_t owned = owned_elements(layout, elements_of(layout, its));
+    assert(begin < owned);
+    return (range){begin, tide_min_u64(begin + elements, owned)};
 }
 
 uint64_t tide_layout_plane_offset_bytes(const tide_layout *layout, tide_chunk state_chunk, uint32_t plane)
@@ -342,11 +371,9 @@ uint32_t tide_layout_pieces(const tide_layout *layout, tide_chunk param_chunk)
     const tide_layout_class *its = class_of(layout, param_chunk);
     const range covered = range_of(layout, its, param_chunk);
     assert(tide_layout_chunk_space(layout, param_chunk) == TIDE_SPACE_PARAM);
-    const uint64_t class_begin = its->param_first * param_elements(layout);
     if (its->state_elements == 0)
         return 0;
-    return (uint32_t)((covered.end - 1 - class_begin) / its->state_elements -
-                      (covered.begin - class_begin) / its->state_elements + 1);
+    return (uint32_t)((covered.end - 1) / its->state_elements - covered.begin / its->state_elements + 1);
 }
 
 tide_piece tide_layout_piece(const tide_layout *layout, tide_chunk param_chunk, uint32_t i)
@@ -354,9 +381,7 @@ tide_piece tide_layout_piece(const tide_layout *layout, tide_chunk param_chunk, 
     const tide_layout_class *its = class_of(layout, param_chunk);
     const range params = range_of(layout, its, param_chunk);
     assert(i < tide_layout_pieces(layout, param_chunk));
-    const uint64_t class_begin = its->param_first * param_elements(layout);
-    const tide_chunk state_chunk =
-        its->state_first + (uint32_t)((params.begin - class_begin) / its->state_elements) + i;
+    const tide_chunk state_chunk = its->state_first + (uint32_t)(params.begin / its->state_elements) + i;
     const range states = range_of(layout, its, state_chunk);
     const uint64_t begin = i == 0 ? params.begin : states.begin;
     return (tide_piece){.param_chunk = param_chunk,
@@ -382,21 +407,21 @@ void tide_layout_state_owners(const tide_layout *layout, tide_chunk state_chunk,
     const tide_layout_class *its = class_of(layout, state_chunk);
     const range covered = range_of(layout, its, state_chunk);
     assert(tide_layout_chunk_space(layout, state_chunk) == TIDE_SPACE_STATE);
-    *first = (tide_chunk)(covered.begin / param_elements(layout));
-    *last = (tide_chunk)((covered.end - 1) / param_elements(layout));
+    *first = its->param_first + (tide_chunk)(covered.begin / param_elements(layout));
+    *last = its->param_first + (tide_chunk)((covered.end - 1) / param_elements(layout));
 }
 
-/* --- params and activations in chunks --- */
+/* --- params in groups --- */
 
 void tide_layout_param_chunks(const tide_layout *layout, uint32_t param, tide_chunk *first, tide_chunk *last)
 {
     const tide_named *it = tide_names_at(&layout->description->params, param);
-    *first = (tide_chunk)(begin_of(layout, it) / param_elements(layout));
-    *last = (tide_chunk)((end_of(layout, it) - 1) / param_elements(layout));
+    *first = (tide_chunk)(begin_of(layout, it) / group_elements(layout));
+    *last = (tide_chunk)((end_of(layout, it) - 1) / group_elements(layout));
     assert(*first <= *last && *last < layout->classes[it->of_class].param_end);
 }
 
-uint32_t tide_layout_chunk_segments(const tide_layout *layout, tide_chunk chunk)
+uint32_t tide_layout_chunk_params(const tide_layout *layout, tide_chunk chunk)
 {
     assert(tide_layout_chunk_space(layout, chunk) == TIDE_SPACE_PARAM);
     return layout->overlaps[chunk].count;
@@ -408,30 +433,28 @@ uint32_t tide_layout_chunk_param(const tide_layout *layout, tide_chunk chunk, ui
     return layout->order[layout->overlaps[chunk].first + i];
 }
 
-/* The part of a chunk's i-th param that lies in the range `covered`. Its chunk offset counts from element
- * `chunk_begin`. */
-static tide_segment segment_in(const tide_layout *layout, tide_chunk chunk, uint32_t i, uint64_t chunk_begin,
-                               range covered)
+/* --- the parts of params in a chunk, numbered like the params of its group --- */
+
+/* The number of the chunk's first element, counted from the PARAM space's start. */
+static uint64_t chunk_begin(const tide_layout *layout, tide_chunk chunk)
 {
-    assert(i < layout->overlaps[chunk].count);
-    const tide_named *param = ordered(layout, layout->overlaps[chunk].first + i);
-    const uint64_t param_begin = begin_of(layout, param);
-    const uint64_t from = tide_max_u64(param_begin, covered.begin);
-    const uint64_t to = tide_min_u64(end_of(layout, param), covered.end);
-    assert(from < to);
-    return (tide_segment){.param = param->number,
-                          .param_offset_elements = from - param_begin,
-                          .chunk_offset_elements = from - chunk_begin,
-                          .elements = to - from};
+    return (uint64_t)chunk * group_elements(layout) + layout->shard.rank * param_elements(layout);
 }
 
-tide_segment tide_layout_chunk_segment(const tide_layout *layout, tide_chunk chunk, uint32_t i)
+/* `elements` elements of the chunk from `offset` on, counted from the PARAM space's start. Those behind the
+ * class's last param are in no segment, since no param of the group has them. */
+static range elements_in(const tide_layout *layout, tide_chunk chunk, uint64_t offset, uint64_t elements)
 {
-    const range covered = range_of(layout, class_of(layout, chunk), chunk);
-    return segment_in(layout, chunk, i, covered.begin, covered);
+    const uint64_t begin = chunk_begin(layout, chunk) + offset;
+    return (range){begin, begin + elements};
 }
 
-/* The index, among the chunk's params, of the first that ends after `element`, by binary search. */
+static range elements_of_chunk(const tide_layout *layout, tide_chunk chunk)
+{
+    return elements_in(layout, chunk, 0, param_elements(layout));
+}
+
+/* The number of the first param of the chunk's group that ends after `element`, by binary search. */
 static uint32_t first_behind(const tide_layout *layout, tide_chunk chunk, uint64_t element)
 {
     uint32_t low = 0, high = layout->overlaps[chunk].count;
@@ -446,33 +469,59 @@ static uint32_t first_behind(const tide_layout *layout, tide_chunk chunk, uint64
     return low;
 }
 
-static range range_of_piece(const tide_layout *layout, const tide_piece *piece, uint64_t *chunk_begin)
+/* How many params of the chunk's group have a part in `covered`; *first is the number of the first. */
+static uint32_t segments_in(const tide_layout *layout, tide_chunk chunk, range covered, uint32_t *first)
 {
-    *chunk_begin = range_of(layout, class_of(layout, piece->param_chunk), piece->param_chunk).begin;
-    const uint64_t begin = *chunk_begin + piece->param_offset_elements;
-    return (range){begin, begin + piece->elements};
-}
-
-uint32_t tide_layout_piece_segments(const tide_layout *layout, const tide_piece *piece, uint32_t *first)
-{
-    const tide_chunk chunk = piece->param_chunk;
-    uint64_t chunk_begin;
-    const range covered = range_of_piece(layout, piece, &chunk_begin);
     uint32_t end = first_behind(layout, chunk, covered.end - 1);
     *first = first_behind(layout, chunk, covered.begin);
-    /* the param at `end` ends after the piece; count it if it begins before the piece's end */
+    /* the param at `end` ends after `covered`; count it if it begins before the end of `covered` */
     if (end < layout->overlaps[chunk].count &&
         begin_of(layout, ordered(layout, layout->overlaps[chunk].first + end)) < covered.end)
         end++;
     return end - *first;
 }
 
+/* The part of the i-th param of a chunk's group that lies in `covered`. */
+static tide_segment segment_in(const tide_layout *layout, tide_chunk chunk, uint32_t i, range covered)
+{
+    assert(i < layout->overlaps[chunk].count);
+    const tide_named *param = ordered(layout, layout->overlaps[chunk].first + i);
+    const uint64_t param_begin = begin_of(layout, param);
+    const uint64_t from = tide_max_u64(param_begin, covered.begin);
+    const uint64_t to = tide_min_u64(end_of(layout, param), covered.end);
+    assert(from < to);
+    return (tide_segment){.param = param->number,
+                          .param_offset_elements = from - param_begin,
+                          .chunk_offset_elements = from - chunk_begin(layout, chunk),
+                          .elements = to - from};
+}
+
+uint32_t tide_layout_chunk_segments(const tide_layout *layout, tide_chunk chunk, uint32_t *first)
+{
+    return segments_in(layout, chunk, elements_of_chunk(layout, chunk), first);
+}
+
+tide_segment tide_layout_chunk_segment(const tide_layout *layout, tide_chunk chunk, uint32_t i)
+{
+    return segment_in(layout, chunk, i, elements_of_chunk(layout, chunk));
+}
+
+static range elements_of_piece(const tide_layout *layout, const tide_piece *piece)
+{
+    return elements_in(layout, piece->param_chunk, piece->param_offset_elements, piece->elements);
+}
+
+uint32_t tide_layout_piece_segments(const tide_layout *layout, const tide_piece *piece, uint32_t *first)
+{
+    return segments_in(layout, piece->param_chunk, elements_of_piece(layout, piece), first);
+}
+
 tide_segment tide_layout_piece_segment(const tide_layout *layout, const tide_piece *piece, uint32_t i)
 {
-    uint64_t chunk_begin;
-    const range covered = range_of_piece(layout, piece, &chunk_begin);
-    return segment_in(layout, piece->param_chunk, i, chunk_begin, covered);
+    return segment_in(layout, piece->param_chunk, i, elements_of_piece(layout, piece));
 }
+
+/* --- activations in chunks --- */
 
 void tide_layout_activation_chunks(const tide_layout *layout, uint32_t activation, uint32_t part,
                                    tide_chunk *first, tide_chunk *last)

@@ -20,6 +20,18 @@
  * Every trained element is in exactly one piece. With 64 MiB chunks and 12 bytes of state per element E is
  * 5,592,320, and a bf16 PARAM chunk of 32 Mi elements has seven pieces.
  *
+ * With several ranks G chunks of PARAM that follow each other in the space are a group, and each rank owns one
+ * of them (ZeRO: Rajbhandari et al. 2020; PatrickStar: Fang et al. 2021). Rank r's layout has a PARAM chunk
+ * for each group: its r-th member. A class begins with a new group.
+ *
+ *     elements  0            P            2P           3P           4P                      G = 2
+ *     group     |            0            |            1            | ...
+ *     PARAM     | 0 of rank 0| 0 of rank 1| 1 of rank 0| 1 of rank 1| ...
+ *
+ * Pieces and STATE chunks cover the elements that the rank owns, numbered without those of others. In a
+ * class's last group a rank may own no element; its chunk then holds 256 elements of no param, so that every
+ * chunk of a trained class has a piece. With one rank a group is a chunk.
+ *
  * In ACTIVATION lie tensors of `parts` equal parts, one per micro-batch, each from a 256-byte boundary on.
  *
  * Pure bookkeeping: no threads, no clock, no device. Not thread-safe; the owner locks.
@@ -38,6 +50,14 @@ typedef uint32_t tide_chunk;
 
 typedef struct tide_layout tide_layout;
 
+/* The part of the params that a layout is for: chunk `rank` of each group of `ranks` PARAM chunks. */
+typedef struct tide_shard {
+    uint32_t ranks; /* at least 1 */
+    uint32_t rank;  /* below `ranks` */
+} tide_shard;
+
+#define TIDE_SHARD_ALL ((tide_shard){.ranks = 1, .rank = 0})
+
 /* A part of a param that lies in one chunk. Offsets in elements. */
 typedef struct tide_segment {
     uint32_t param;
@@ -53,11 +73,12 @@ typedef struct tide_piece {
     uint64_t elements;
 } tide_piece;
 
-/* Lay a description out in chunks of `chunk_bytes`, a power of two of at least 4096 (the pool asks for more).
+/* Lay a rank's shard of a description out in chunks of `chunk_bytes`, a power of two of at least 4096 (the pool asks for more).
  * Fixes the description, which must outlive the layout. ARGUMENT: another chunk size; no param; the state of
  * 256 elements does not fit into a chunk; more than 2^32 chunks. NO_MEMORY. Freed with tide_layout_destroy
  * (NULL allowed). */
-tide_status tide_layout_create(tide_description *description, uint64_t chunk_bytes, tide_layout **layout);
+tide_status tide_layout_create(tide_description *description, uint64_t chunk_bytes, tide_shard shard,
+                               tide_layout **layout);
 void tide_layout_destroy(tide_layout *layout);
 
 const tide_description *tide_layout_description(const tide_layout *layout);
@@ -69,6 +90,8 @@ tide_chunk tide_layout_chunk(const tide_layout *layout, tide_space space, uint32
 tide_space tide_layout_chunk_space(const tide_layout *layout, tide_chunk chunk);
 /* the chunk's number within its space */
 uint32_t tide_layout_chunk_index(const tide_layout *layout, tide_chunk chunk);
+/* The chunk's address, counted from its space's start. */
+uint64_t tide_layout_chunk_offset_bytes(const tide_layout *layout, tide_chunk chunk);
 /* The bytes from a chunk's start to the end of its content, which is the part that copies move. */
 uint64_t tide_layout_chunk_used_bytes(const tide_layout *layout, tide_chunk chunk);
 
@@ -91,16 +114,17 @@ uint32_t tide_layout_params(const tide_layout *layout);
 const tide_named *tide_layout_param(const tide_layout *layout, uint32_t param);
 /* The number of a param's first element, counted from the PARAM space's start. */
 uint64_t tide_layout_param_offset(const tide_layout *layout, uint32_t param);
-/* The first and the last PARAM chunk in which a part of the param lies. */
+/* The first and the last PARAM chunk in whose group a part of the param lies. */
 void tide_layout_param_chunks(const tide_layout *layout, uint32_t param, tide_chunk *first, tide_chunk *last);
-/* The params of which a part lies in a PARAM chunk, in the order in which they lie there: how many, the i-th
- * one, and the part of the i-th one that lies in the chunk. */
-uint32_t tide_layout_chunk_segments(const tide_layout *layout, tide_chunk chunk);
+/* The params of which a part lies in a PARAM chunk's group, in the order in which they lie there: how many,
+ * and the i-th one. */
+uint32_t tide_layout_chunk_params(const tide_layout *layout, tide_chunk chunk);
 uint32_t tide_layout_chunk_param(const tide_layout *layout, tide_chunk chunk, uint32_t i);
+/* The parts of params in the chunk itself, or in a piece of it. The first call returns how many, and sets
+ * *first so that they are of the group's params *first, *first + 1, ...; the second returns the part of the
+ * i-th param of the group. */
+uint32_t tide_layout_chunk_segments(const tide_layout *layout, tide_chunk chunk, uint32_t *first);
 tide_segment tide_layout_chunk_segment(const tide_layout *layout, tide_chunk chunk, uint32_t i);
-/* The params of which a part lies in a piece. The first call returns how many, and sets *first so that they
- * are params *first, *first + 1, ... of the piece's PARAM chunk; the second returns the part of the chunk's
- * i-th param that lies in the piece. */
 uint32_t tide_layout_piece_segments(const tide_layout *layout, const tide_piece *piece, uint32_t *first);
 tide_segment tide_layout_piece_segment(const tide_layout *layout, const tide_piece *piece, uint32_t i);
 

@@ -131,7 +131,7 @@ void tide_tensors_note_content(tide_tensors *tensors, tide_chunk chunk)
         tide_places_set_live(tensors->places, chunk, true);
         return;
     }
-    for (uint32_t i = 0; i < tide_layout_chunk_segments(tensors->layout, chunk); i++)
+    for (uint32_t i = 0; i < tide_layout_chunk_params(tensors->layout, chunk); i++)
         if (tensors->params[tide_layout_chunk_param(tensors->layout, chunk, i)].state == TIDE_TENSOR_FREE)
             tide_tensors_set_param(tensors, tide_layout_chunk_param(tensors->layout, chunk, i),
                                    TIDE_TENSOR_HOLD);
@@ -170,7 +170,7 @@ bool tide_tensors_is_complete(const tide_tensors *tensors, tide_chunk param_chun
     assert(param_chunk < tide_layout_space_chunks(tensors->layout, TIDE_SPACE_PARAM));
     if (!tide_tensors_all_closed(tensors, param_chunk))
         return false;
-    for (uint32_t i = 0; i < tide_layout_chunk_segments(tensors->layout, param_chunk); i++)
+    for (uint32_t i = 0; i < tide_layout_chunk_params(tensors->layout, param_chunk); i++)
         if (tensors->params[tide_layout_chunk_param(tensors->layout, param_chunk, i)].gradient_step != step)
             return false;
     return true;
@@ -179,7 +179,7 @@ bool tide_tensors_is_complete(const tide_tensors *tensors, tide_chunk param_chun
 bool tide_tensors_has_gradient(const tide_tensors *tensors, tide_chunk param_chunk, uint64_t step)
 {
     assert(param_chunk < tide_layout_space_chunks(tensors->layout, TIDE_SPACE_PARAM));
-    for (uint32_t i = 0; i < tide_layout_chunk_segments(tensors->layout, param_chunk); i++) {
+    for (uint32_t i = 0; i < tide_layout_chunk_params(tensors->layout, param_chunk); i++) {
         const tide_param_record *param =
             &tensors->params[tide_layout_chunk_param(tensors->layout, param_chunk, i)];
         if (param->has_gradient && param->gradient_step == step)
@@ -191,7 +191,7 @@ bool tide_tensors_has_gradient(const tide_tensors *tensors, tide_chunk param_chu
 void tide_tensors_settle(tide_tensors *tensors, tide_chunk param_chunk, uint64_t step)
 {
     assert(param_chunk < tide_layout_space_chunks(tensors->layout, TIDE_SPACE_PARAM));
-    for (uint32_t i = 0; i < tide_layout_chunk_segments(tensors->layout, param_chunk); i++) {
+    for (uint32_t i = 0; i < tide_layout_chunk_params(tensors->layout, param_chunk); i++) {
         const uint32_t p = tide_layout_chunk_param(tensors->layout, param_chunk, i);
         tide_param_record *param = &tensors->params[p];
         assert(param->open_chunks <= param->last - param->first + 1);

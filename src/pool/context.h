@@ -36,7 +36,7 @@ static inline char *tide_context_place(const tide_pool_context *context, tide_ch
 {
     assert(chunk < tide_layout_chunk_count(context->packing->layout));
     return context->space_address[tide_layout_chunk_space(context->packing->layout, chunk)] +
-           tide_layout_chunk_index(context->packing->layout, chunk) * context->plan.chunk_bytes;
+           tide_layout_chunk_offset_bytes(context->packing->layout, chunk);
 }
 
 /* Add an access to a part of the region to `accesses`, unless the part is empty. Returns the new count. */

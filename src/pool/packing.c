@@ -209,7 +209,8 @@ tide_status tide_packing_create(tide_packing *packing, tide_description *descrip
     *packing = (tide_packing){
         .description = description, .sum_groups = options->sum_groups, .two_ends = options->two_ends};
     tide_ops ops = {.count = 0};
-    tide_status status = tide_layout_create(description, options->chunk_bytes, &packing->layout);
+    tide_status status =
+        tide_layout_create(description, options->chunk_bytes, TIDE_SHARD_ALL, &packing->layout);
     if (status == TIDE_OK)
         status = tide_ops_create(&ops, packing->layout);
     if (status == TIDE_OK && !make_tables(packing))

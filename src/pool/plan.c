@@ -96,8 +96,9 @@ static bool suffices(const tide_pool_context *context, uint64_t chunk_bytes, uin
     tide_ops ops = {.count = 0};
     tide_layout *layout = NULL;
     tide_slot_needs needs;
-    bool does = tide_layout_create(context->packing->description, chunk_bytes, &layout) == TIDE_OK &&
-                tide_ops_create(&ops, layout) == TIDE_OK;
+    bool does =
+        tide_layout_create(context->packing->description, chunk_bytes, TIDE_SHARD_ALL, &layout) == TIDE_OK &&
+        tide_ops_create(&ops, layout) == TIDE_OK;
     if (does) {
         tide_manager_needs(&ops, context->options.placement, &needs);
         does = needs.device_slots * chunk_bytes + context->packing->region.total_bytes <= budget;

@@ -211,7 +211,7 @@ static void tell_chunk(const tide_tracer *tracer, tide_chunk chunk, const tide_c
 static void tell_params(tide_tracer *tracer, const tide_manager *manager, tide_chunk chunk)
 {
     const tide_layout *layout = tracer->context->packing->layout;
-    for (uint32_t i = 0; i < tide_layout_chunk_segments(layout, chunk); i++) {
+    for (uint32_t i = 0; i < tide_layout_chunk_params(layout, chunk); i++) {
         const uint32_t param = tide_layout_chunk_param(layout, chunk, i);
         const bool has_gradient = tide_manager_has_gradient(manager, param);
         if (tracer->has_gradient[param] == has_gradient)

@@ -118,8 +118,10 @@ static tide_status params_write(head_writer *it)
 
 static void segments_write(head_writer *it, tide_chunk chunk)
 {
-    for (uint32_t s = 0; s < tide_layout_chunk_segments(it->layout, chunk); s++) {
-        const tide_segment segment = tide_layout_chunk_segment(it->layout, chunk, s);
+    uint32_t first;
+    const uint32_t count = tide_layout_chunk_segments(it->layout, chunk, &first);
+    for (uint32_t s = 0; s < count; s++) {
+        const tide_segment segment = tide_layout_chunk_segment(it->layout, chunk, first + s);
         tide_json_open(&it->line, NULL, '[');
         tide_json_count(&it->line, NULL, segment.param);
         tide_json_count(&it->line, NULL, segment.param_offset_elements);

@@ -90,7 +90,7 @@ typedef struct managed {
 static managed laid_out(tide_description *description, uint64_t chunk_bytes)
 {
     managed it = {.description = description};
-    bench_check(tide_layout_create(description, chunk_bytes, &it.layout), "layout");
+    bench_check(tide_layout_create(description, chunk_bytes, TIDE_SHARD_ALL, &it.layout), "layout");
     return it;
 }
 

@@ -248,10 +248,10 @@ static void a_layout_fixes_a_description(void **state)
 {
     tide_layout *layouts[2];
     const tide_op_description op = {.name = "late"};
-    assert_int_equal(tide_layout_create(description, 4096, &layouts[0]), TIDE_ERROR_ARGUMENT);
+    assert_int_equal(tide_layout_create(description, 4096, TIDE_SHARD_ALL, &layouts[0]), TIDE_ERROR_ARGUMENT);
     assert_int_equal(add_shape("p", &one, 1), TIDE_OK); /* a layout that failed has fixed nothing */
     for (int i = 0; i < 2; i++) {
-        assert_int_equal(tide_layout_create(description, 4096u << i, &layouts[i]), TIDE_OK);
+        assert_int_equal(tide_layout_create(description, 4096u << i, TIDE_SHARD_ALL, &layouts[i]), TIDE_OK);
         assert_int_equal(add_shape("late", &one, 1), TIDE_ERROR_STATE);
         assert_int_equal(add_activation("late", 1, 1), TIDE_ERROR_STATE);
         assert_int_equal(add_op(&op), TIDE_ERROR_STATE);

@@ -53,7 +53,7 @@ static uint32_t add_activation(const char *name, uint32_t parts, uint64_t part_b
 
 static void lay_out(uint64_t chunk_bytes)
 {
-    assert_int_equal(tide_layout_create(description, chunk_bytes, &layout), TIDE_OK);
+    assert_int_equal(tide_layout_create(description, chunk_bytes, TIDE_SHARD_ALL, &layout), TIDE_OK);
 }
 
 static void a_64_MiB_chunk_of_bf16_has_seven_pieces_and_shares_the_last(void **state)
@@ -97,8 +97,10 @@ static uint64_t content_bytes(tide_chunk chunk)
     uint64_t elements = 0;
     tide_chunk owner, last;
     if (tide_layout_chunk_space(layout, chunk) == TIDE_SPACE_PARAM) {
-        for (uint32_t i = 0; i < tide_layout_chunk_segments(layout, chunk); i++)
-            elements += tide_layout_chunk_segment(layout, chunk, i).elements;
+        uint32_t from;
+        const uint32_t count = tide_layout_chunk_segments(layout, chunk, &from);
+        for (uint32_t i = 0; i < count; i++)
+            elements += tide_layout_chunk_segment(layout, chunk, from + i).elements;
         return 2 * elements;
     }
     tide_layout_state_owners(layout, chunk, &owner, &last);
@@ -185,7 +187,7 @@ static void one_description_has_layouts_of_several_sizes(void **state)
     tide_layout *other;
     add_param("p", 10 * BF16_ELEMENTS);
     lay_out(CHUNK_BYTES);
-    assert_int_equal(tide_layout_create(description, 4 * CHUNK_BYTES, &other), TIDE_OK);
+    assert_int_equal(tide_layout_create(description, 4 * CHUNK_BYTES, TIDE_SHARD_ALL, &other), TIDE_OK);
     assert_ptr_equal(tide_layout_description(layout), tide_layout_description(other));
     assert_int_equal(tide_layout_space_chunks(layout, TIDE_SPACE_PARAM), 10);
     assert_int_equal(tide_layout_space_chunks(other, TIDE_SPACE_PARAM), 3);
@@ -194,7 +196,8 @@ static void one_description_has_layouts_of_several_sizes(void **state)
 
 static void expect_no_layout(uint64_t chunk_bytes)
 {
-    assert_int_equal(tide_layout_create(description, chunk_bytes, &layout), TIDE_ERROR_ARGUMENT);
+    assert_int_equal(tide_layout_create(description, chunk_bytes, TIDE_SHARD_ALL, &layout),
+                     TIDE_ERROR_ARGUMENT);
     assert_null(layout);
 }
 
@@ -236,6 +239,7 @@ typedef struct element_map {
 
 static element_map maps[FORMATS]; /* in the order of their first params */
 static uint32_t map_count;
+static tide_shard shard;
 
 static uint64_t first[PARAMS_MAX], end[PARAMS_MAX]; /* range of each param's elements in its class */
 
@@ -298,42 +302,83 @@ static void compare(const seen_elements *seen, const element_map *map)
 
 static seen_elements seen;
 
+/* The number in its class of the first element of a chunk, or of the chunk's group. */
+static uint64_t chunk_begin(const element_map *map, tide_chunk chunk, uint64_t elements)
+{
+    return ((uint64_t)(chunk - map->first_chunk) * shard.ranks + shard.rank) * elements;
+}
+
+static uint64_t group_begin(const element_map *map, tide_chunk chunk, uint64_t elements)
+{
+    return (uint64_t)(chunk - map->first_chunk) * shard.ranks * elements;
+}
+
+/* The number of the chunk's elements; 256 of no param, if none is this rank's. */
+static uint64_t owned(const element_map *map, tide_chunk chunk, uint64_t elements)
+{
+    const uint64_t begin = chunk_begin(map, chunk, elements);
+    if (begin >= map->elements)
+        return 256;
+    return map->elements - begin < elements ? map->elements - begin : elements;
+}
+
+/* The params in the chunk's group must be those of the map, in their order. */
+static void check_group(const element_map *map, tide_chunk chunk, uint64_t elements)
+{
+    const uint64_t begin = group_begin(map, chunk, elements), end_of = begin + shard.ranks * elements;
+    uint32_t count = 0;
+    int32_t last = -1;
+    for (uint64_t at = begin; at < end_of && at < map->elements; at++) {
+        if (map->owner[at] == -1 || map->owner[at] == last)
+            continue;
+        last = map->owner[at];
+        assert_true(count < tide_layout_chunk_params(layout, chunk));
+        assert_int_equal(tide_layout_chunk_param(layout, chunk, count), last);
+        count++;
+    }
+    assert_int_equal(tide_layout_chunk_params(layout, chunk), count);
+}
+
 static void check_chunk(const element_map *map, tide_chunk chunk, uint64_t elements)
 {
-    const uint64_t begin = (chunk - map->first_chunk) * elements, left = map->elements - begin;
+    const uint64_t begin = chunk_begin(map, chunk, elements);
+    uint32_t from;
     see_nothing(&seen, begin, elements);
-    for (uint32_t s = 0; s < tide_layout_chunk_segments(layout, chunk); s++)
+    const uint32_t count = tide_layout_chunk_segments(layout, chunk, &from);
+    for (uint32_t s = from; s < from + count; s++)
         see(&seen, tide_layout_chunk_segment(layout, chunk, s), begin);
     compare(&seen, map);
+    check_group(map, chunk, elements);
     assert_int_equal(tide_layout_chunk_used_bytes(layout, chunk),
-                     left < elements ? left * CHUNK_BYTES / elements : CHUNK_BYTES);
+                     owned(map, chunk, elements) * CHUNK_BYTES / elements);
+    assert_int_equal(tide_layout_chunk_offset_bytes(layout, chunk),
+                     ((uint64_t)chunk * shard.ranks + shard.rank) * CHUNK_BYTES);
 }
 
 /* A chunk's pieces must follow each other, each must lie in its STATE chunk behind the piece before it
  * there, and their segments must agree with the map. */
 static void check_pieces(const element_map *map, tide_chunk chunk, uint64_t elements)
 {
-    const uint64_t chunk_begin = (chunk - map->first_chunk) * elements;
-    uint64_t begin = chunk_begin;
+    const uint64_t first_element = chunk_begin(map, chunk, elements);
+    uint64_t begin = first_element;
     for (uint32_t i = 0; i < tide_layout_pieces(layout, chunk); i++) {
         const tide_piece piece = tide_layout_piece(layout, chunk, i);
         uint32_t segment;
         tide_chunk owner, last;
         assert_int_equal(piece.param_chunk, chunk);
-        assert_int_equal(chunk_begin + piece.param_offset_elements, begin);
+        assert_int_equal(first_element + piece.param_offset_elements, begin);
         assert_int_equal(piece.param_offset_elements % 256 + piece.state_offset_elements % 256, 0);
         assert_true(i == 0 || piece.state_offset_elements == 0);
         see_nothing(&seen, begin, piece.elements);
         const uint32_t count = tide_layout_piece_segments(layout, &piece, &segment);
         for (uint32_t s = segment; s < segment + count; s++)
-            see(&seen, tide_layout_piece_segment(layout, &piece, s), chunk_begin);
+            see(&seen, tide_layout_piece_segment(layout, &piece, s), first_element);
         compare(&seen, map);
         tide_layout_state_owners(layout, piece.state_chunk, &owner, &last);
         assert_true(owner <= chunk && chunk <= last);
         begin += piece.elements;
     }
-    const uint64_t chunk_end = chunk_begin + elements;
-    assert_int_equal(begin, map->elements < chunk_end ? map->elements : chunk_end);
+    assert_int_equal(begin, first_element + owned(map, chunk, elements));
 }
 
 /* The planes of a STATE chunk must follow each other without overlap and have space for the elements of its
@@ -367,16 +412,23 @@ static void check_params(element_map *const *map_of_param, uint64_t elements)
         const element_map *map = map_of_param[p];
         tide_chunk from, to;
         tide_layout_param_chunks(layout, p, &from, &to);
-        assert_int_equal(from, map->first_chunk + first[p] / elements);
-        assert_int_equal(to, map->first_chunk + (end[p] - 1) / elements);
+        const uint64_t group = shard.ranks * elements;
+        assert_int_equal(from, map->first_chunk + first[p] / group);
+        assert_int_equal(to, map->first_chunk + (end[p] - 1) / group);
         assert_int_equal(tide_layout_param(layout, p)->offset, first[p]);
-        assert_int_equal(tide_layout_param_offset(layout, p), map->first_chunk * elements + first[p]);
+        assert_int_equal(tide_layout_param_offset(layout, p), map->first_chunk * group + first[p]);
     }
+}
+
+static tide_chunk groups(const element_map *map, uint64_t elements)
+{
+    const uint64_t group = shard.ranks * elements;
+    return (tide_chunk)((map->elements + group - 1) / group);
 }
 
 static void check_class(const element_map *map, uint64_t elements, tide_chunk *state_chunk)
 {
-    const tide_chunk chunks = (tide_chunk)((map->elements + elements - 1) / elements);
+    const tide_chunk chunks = groups(map, elements);
     const tide_chunk first_state = *state_chunk;
     for (tide_chunk chunk = map->first_chunk; chunk < map->first_chunk + chunks; chunk++) {
         check_chunk(map, chunk, elements);
@@ -413,6 +465,20 @@ static void draw_params(uint64_t alignment, element_map *map_of_param[PARAMS_MAX
     }
 }
 
+static void check_layout(element_map *const *map_of_param, uint64_t elements)
+{
+    tide_chunk chunk = 0, states = tide_layout_space_chunks(layout, TIDE_SPACE_PARAM);
+    for (uint32_t i = 0; i < map_count; i++) {
+        maps[i].first_chunk = chunk;
+        chunk += groups(&maps[i], elements);
+    }
+    assert_int_equal(states, chunk);
+    for (uint32_t i = 0; i < map_count; i++)
+        check_class(&maps[i], elements, &states);
+    assert_int_equal(states, tide_layout_chunk_count(layout));
+    check_params(map_of_param, elements);
+}
+
 static void random_layouts_agree_with_a_map_of_their_elements(void **state)
 {
     srand(7);
@@ -423,18 +489,54 @@ static void random_layouts_agree_with_a_map_of_their_elements(void **state)
         destroy(state);
         assert_int_equal(tide_description_create(dtype, 0, &description), TIDE_OK);
         draw_params(TIDE_ALIGNMENT_BYTES / bytes, map_of_param);
-        lay_out(CHUNK_BYTES);
-        tide_chunk chunk = 0, states = tide_layout_space_chunks(layout, TIDE_SPACE_PARAM);
-        for (uint32_t i = 0; i < map_count; i++) {
-            maps[i].first_chunk = chunk;
-            chunk += (tide_chunk)((maps[i].elements + elements - 1) / elements);
+        shard.ranks = round % 3 == 0 ? 1 : 1 + (uint32_t)rand() % 9;
+        for (shard.rank = 0; shard.rank < shard.ranks; shard.rank++) {
+            tide_layout_destroy(layout);
+            layout = NULL;
+            assert_int_equal(tide_layout_create(description, CHUNK_BYTES, shard, &layout), TIDE_OK);
+            check_layout(map_of_param, elements);
         }
-        assert_int_equal(states, chunk);
-        for (uint32_t i = 0; i < map_count; i++)
-            check_class(&maps[i], elements, &states);
-        assert_int_equal(states, tide_layout_chunk_count(layout));
-        check_params(map_of_param, elements);
     }
+}
+
+static void a_rank_without_elements_in_the_last_group_has_256_of_no_param(void **state)
+{
+    uint32_t from;
+    add_param("p", 4 * BF16_ELEMENTS + 10);
+    assert_int_equal(tide_layout_create(description, CHUNK_BYTES, (tide_shard){4, 1}, &layout), TIDE_OK);
+    assert_int_equal(tide_layout_space_chunks(layout, TIDE_SPACE_PARAM), 2);
+    assert_int_equal(tide_layout_chunk_params(layout, 1), 1);
+    assert_int_equal(tide_layout_chunk_segments(layout, 1, &from), 0);
+    assert_int_equal(tide_layout_chunk_used_bytes(layout, 1), 512);
+    assert_int_equal(tide_layout_pieces(layout, 1), 1);
+    const tide_piece piece = tide_layout_piece(layout, 1, 0);
+    assert_int_equal(piece.elements, 256);
+    assert_int_equal(tide_layout_piece_segments(layout, &piece, &from), 0);
+}
+
+/* Elements of each rank's last chunk of a class. */
+static void expect_last_elements(uint64_t elements, const uint64_t expected[4])
+{
+    for (uint32_t rank = 0; rank < 4; rank++) {
+        add_param("p", elements);
+        assert_int_equal(tide_layout_create(description, CHUNK_BYTES, (tide_shard){4, rank}, &layout),
+                         TIDE_OK);
+        const tide_chunk last = tide_layout_space_chunks(layout, TIDE_SPACE_PARAM) - 1;
+        assert_int_equal(last, (elements - 1) / (4 * BF16_ELEMENTS));
+        assert_int_equal(tide_layout_chunk_used_bytes(layout, last), 2 * expected[rank]);
+        assert_int_equal(tide_layout_space_chunks(layout, TIDE_SPACE_STATE),
+                         (last * BF16_ELEMENTS + expected[rank]) / ADAMW_ELEMENTS);
+        destroy(NULL);
+        make_description(NULL);
+    }
+}
+
+static void a_last_group_may_be_full_or_end_with_a_chunk(void **state)
+{
+    const uint64_t full[4] = {BF16_ELEMENTS, BF16_ELEMENTS, BF16_ELEMENTS, BF16_ELEMENTS},
+                   half[4] = {BF16_ELEMENTS, BF16_ELEMENTS, 256, 256};
+    expect_last_elements(8 * BF16_ELEMENTS, full);
+    expect_last_elements(6 * BF16_ELEMENTS, half);
 }
 
 #define CASE(function) cmocka_unit_test_setup_teardown(function, make_description, destroy)
@@ -451,6 +553,8 @@ int main(void)
         CASE(bad_chunk_sizes_and_a_description_without_params_are_refused),
         CASE(state_of_which_256_elements_do_not_fit_into_a_chunk_is_refused),
         CASE(random_layouts_agree_with_a_map_of_their_elements),
+        CASE(a_last_group_may_be_full_or_end_with_a_chunk),
+        CASE(a_rank_without_elements_in_the_last_group_has_256_of_no_param),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

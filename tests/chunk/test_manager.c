@@ -132,7 +132,7 @@ static tide_op add_slices(uint32_t access, uint32_t slices)
 
 static void make_layout(void)
 {
-    assert_int_equal(tide_layout_create(f.description, CHUNK_BYTES, &f.layout), TIDE_OK);
+    assert_int_equal(tide_layout_create(f.description, CHUNK_BYTES, TIDE_SHARD_ALL, &f.layout), TIDE_OK);
 }
 
 /* Make the manager, and the layout if the test has not. */

@@ -94,7 +94,7 @@ static void describe_params(tiny *t)
 
 static void make_manager(tiny *t, const tide_manager_options *slots)
 {
-    assert_int_equal(tide_layout_create(t->description, CHUNK_BYTES, &t->layout), TIDE_OK);
+    assert_int_equal(tide_layout_create(t->description, CHUNK_BYTES, TIDE_SHARD_ALL, &t->layout), TIDE_OK);
     assert_int_equal(tide_manager_create(t->layout, slots, &t->manager), TIDE_OK);
 }
 

@@ -75,7 +75,7 @@ static void every_request_that_fails_is_reported_and_undone(void **state)
         fake_memory_fail(request);
         tide_status status = describe(&m.description);
         if (status == TIDE_OK)
-            status = tide_layout_create(m.description, CHUNK_BYTES, &m.layout);
+            status = tide_layout_create(m.description, CHUNK_BYTES, TIDE_SHARD_ALL, &m.layout);
         if (status == TIDE_OK)
             status = make_manager(&m);
         failed = fake_memory_failed();
@@ -90,7 +90,7 @@ static void a_manager_that_could_not_be_made_can_be_made_later(void **state)
 {
     model m = {0};
     assert_int_equal(describe(&m.description), TIDE_OK);
-    assert_int_equal(tide_layout_create(m.description, CHUNK_BYTES, &m.layout), TIDE_OK);
+    assert_int_equal(tide_layout_create(m.description, CHUNK_BYTES, TIDE_SHARD_ALL, &m.layout), TIDE_OK);
     tide_status status = TIDE_ERROR_NO_MEMORY;
     unsigned request = 0, made = 0;
     for (; status == TIDE_ERROR_NO_MEMORY; request++) {

@@ -249,7 +249,7 @@ static void describe_ops(sequence *s)
 static void make_layout(sequence *s)
 {
     describe_ops(s);
-    assert_int_equal(tide_layout_create(s->description, CHUNK_BYTES, &s->layout), TIDE_OK);
+    assert_int_equal(tide_layout_create(s->description, CHUNK_BYTES, TIDE_SHARD_ALL, &s->layout), TIDE_OK);
 }
 
 /* Half of the budgets have the least sum of both tiers, with the least on the device, the least on the host,

@@ -219,7 +219,7 @@ static void arrange(fixture *r)
     assert_int_equal(tide_description_create(TIDE_DTYPE_FP32, 0, &r->description), TIDE_OK);
     assert_int_equal(tide_description_add_param(r->description, "p", &elements, 1, NULL, &number), TIDE_OK);
     assert_int_equal(tide_description_add_activation(r->description, "c", 1, 100, &number), TIDE_OK);
-    assert_int_equal(tide_layout_create(r->description, CHUNK_BYTES, &r->layout), TIDE_OK);
+    assert_int_equal(tide_layout_create(r->description, CHUNK_BYTES, TIDE_SHARD_ALL, &r->layout), TIDE_OK);
     assert_int_equal(tide_places_create(&r->places, tide_layout_chunk_count(r->layout), slots), TIDE_OK);
     tide_moves_init(&r->moves, r->layout, &r->places, &r->counters);
 }

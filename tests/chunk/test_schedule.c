@@ -47,7 +47,7 @@ static int make_layout(void **state)
     tide_param param;
     assert_int_equal(tide_description_create(TIDE_DTYPE_FP32, 0, &description), TIDE_OK);
     assert_int_equal(tide_description_add_param(description, "p", &elements, 1, &as_large, &param), TIDE_OK);
-    assert_int_equal(tide_layout_create(description, 4096, &layout), TIDE_OK);
+    assert_int_equal(tide_layout_create(description, 4096, TIDE_SHARD_ALL, &layout), TIDE_OK);
     assert_int_equal(tide_layout_chunk_count(layout), CHUNKS);
     return 0;
 }

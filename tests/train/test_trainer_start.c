@@ -14,15 +14,15 @@
 
 static uint32_t layouts, managers, pools;
 
-tide_status __real_tide_layout_create(tide_description *description, uint64_t chunk_bytes,
+tide_status __real_tide_layout_create(tide_description *description, uint64_t chunk_bytes, tide_shard shard,
                                       tide_layout **layout);
-tide_status __wrap_tide_layout_create(tide_description *description, uint64_t chunk_bytes,
+tide_status __wrap_tide_layout_create(tide_description *description, uint64_t chunk_bytes, tide_shard shard,
                                       tide_layout **layout);
-tide_status __wrap_tide_layout_create(tide_description *description, uint64_t chunk_bytes,
+tide_status __wrap_tide_layout_create(tide_description *description, uint64_t chunk_bytes, tide_shard shard,
                                       tide_layout **layout)
 {
     layouts++;
-    return __real_tide_layout_create(description, chunk_bytes, layout);
+    return __real_tide_layout_create(description, chunk_bytes, shard, layout);
 }
 
 tide_status __real_tide_manager_create(const tide_layout *layout, const tide_manager_options *options,
