@@ -3,7 +3,7 @@
 #ifndef TIDE_CHUNK_COMMAND_H
 #define TIDE_CHUNK_COMMAND_H
 
-#include "chunk/layout.h"
+#include "chunk/roll.h"
 
 typedef enum tide_command_kind {
     /* Map device_slot at the chunk's address, unless it is mapped there already (in_place). Then copy
@@ -15,7 +15,8 @@ typedef enum tide_command_kind {
     TIDE_COMMAND_UPDATE,
     /* restore one piece of a PARAM chunk from its state, on `tier`, in the slots of task[] */
     TIDE_COMMAND_RESTORE,
-    TIDE_COMMAND_ACCESS, /* read or write values for the host request, in the slots of task[] */
+    TIDE_COMMAND_ACCESS,     /* read or write values for the host request, in the slots of task[] */
+    TIDE_COMMAND_COLLECTIVE, /* enqueue `collective`, behind all that the manager has returned before */
 } tide_command_kind;
 
 const char *tide_command_kind_name(tide_command_kind kind);
@@ -34,8 +35,8 @@ typedef struct tide_command {
     uint32_t id;
     tide_command_kind kind;
     tide_reason reason;
-    tide_chunk chunk;     /* a move's chunk; a task's PARAM chunk */
-    uint32_t device_slot; /* of a move */
+    tide_chunk chunk;     /* a move's chunk; a task's PARAM chunk; the rank's chunk of a group to GATHER */
+    uint32_t device_slot; /* of a move; of the rank's chunk of a group to GATHER */
     uint32_t host_slot;   /* of a move that copies */
     bool copy;
     bool zero;
@@ -45,6 +46,7 @@ typedef struct tide_command {
     uint32_t task_count;
     /* of a task: for UPDATE and RESTORE the PARAM chunk, then the STATE chunk */
     tide_task_chunk task[TIDE_TASK_CHUNKS_MAX];
+    tide_collective collective;
 } tide_command;
 
 /* The reason why an open request waits. */
@@ -53,6 +55,8 @@ typedef enum tide_request_wait {
     TIDE_REQUEST_PENDING,   /* an update or a restore of one of its chunks */
     TIDE_REQUEST_SLOT,      /* a device slot: it lacks more slots than are free */
     TIDE_REQUEST_MOVE,      /* a move of one of its chunks, open or still to be made */
+    /* only the issue of a collective: a gather of one of its groups, or the REDUCE of the op before */
+    TIDE_REQUEST_PEERS,
 } tide_request_wait;
 
 /* Counts since the manager was created. */

@@ -78,8 +78,8 @@ const char *tide_space_name(tide_space space)
     return (unsigned)space < TIDE_SPACE_COUNT ? names[space] : "unknown";
 }
 
-/* begin_of and end_of: the number of a param's first element, and the one after its last, counted from the PARAM space's
- * start. */
+/* begin_of and end_of: the number of a param's first element, and the one after its last, counted from the
+ * PARAM space's start. */
 static uint64_t begin_of(const tide_layout *layout, const tide_named *param)
 {
     return layout->classes[param->of_class].param_first * group_elements(layout) + param->offset;
@@ -261,6 +261,11 @@ void tide_layout_destroy(tide_layout *layout)
 const tide_description *tide_layout_description(const tide_layout *layout)
 {
     return layout->description;
+}
+
+tide_shard tide_layout_shard(const tide_layout *layout)
+{
+    return layout->shard;
 }
 
 /* --- chunks --- */

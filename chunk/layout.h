@@ -20,9 +20,9 @@
  * Every trained element is in exactly one piece. With 64 MiB chunks and 12 bytes of state per element E is
  * 5,592,320, and a bf16 PARAM chunk of 32 Mi elements has seven pieces.
  *
- * With several ranks G chunks of PARAM that follow each other in the space are a group, and each rank owns one
- * of them (ZeRO: Rajbhandari et al. 2020; PatrickStar: Fang et al. 2021). Rank r's layout has a PARAM chunk
- * for each group: its r-th member. A class begins with a new group.
+ * With several ranks G chunks of PARAM that follow each other in the space are a group, and each rank owns
+ * one of them (ZeRO: Rajbhandari et al. 2020; PatrickStar: Fang et al. 2021). Rank r's layout has a PARAM
+ * chunk for each group: its r-th member. A class begins with a new group.
  *
  *     elements  0            P            2P           3P           4P                      G = 2
  *     group     |            0            |            1            | ...
@@ -73,15 +73,16 @@ typedef struct tide_piece {
     uint64_t elements;
 } tide_piece;
 
-/* Lay a rank's shard of a description out in chunks of `chunk_bytes`, a power of two of at least 4096 (the pool asks for more).
- * Fixes the description, which must outlive the layout. ARGUMENT: another chunk size; no param; the state of
- * 256 elements does not fit into a chunk; more than 2^32 chunks. NO_MEMORY. Freed with tide_layout_destroy
- * (NULL allowed). */
+/* Lay a rank's shard of a description out in chunks of `chunk_bytes`, a power of two of at least 4096 (the
+ * pool asks for more). Fixes the description, which must outlive the layout. ARGUMENT: another chunk size; no
+ * param; the state of 256 elements does not fit into a chunk; more than 2^32 chunks. NO_MEMORY. Freed with
+ * tide_layout_destroy (NULL allowed). */
 tide_status tide_layout_create(tide_description *description, uint64_t chunk_bytes, tide_shard shard,
                                tide_layout **layout);
 void tide_layout_destroy(tide_layout *layout);
 
 const tide_description *tide_layout_description(const tide_layout *layout);
+tide_shard tide_layout_shard(const tide_layout *layout);
 
 uint64_t tide_layout_chunk_bytes(const tide_layout *layout);
 uint32_t tide_layout_chunk_count(const tide_layout *layout); /* of all spaces together */

@@ -12,12 +12,23 @@
  */
 #include "chunk/manager_internal.h"
 
+#include "base/minmax.h"
+
 #include <assert.h>
 #include <stdlib.h>
 
 enum { SPARE_SLOTS = 1 };
 
 /* --- needs --- */
+
+/* The most PARAM chunks that an op uses. */
+static uint32_t most_chunks(const tide_ops *ops)
+{
+    uint32_t most = 0;
+    for (tide_op op = 0; op < ops->count; op++)
+        most = tide_max_u32(most, ops->records[op].chunks.count);
+    return most;
+}
 
 void tide_manager_needs(const tide_ops *ops, tide_placement placement, tide_slot_needs *needs)
 {
@@ -28,6 +39,13 @@ void tide_manager_needs(const tide_ops *ops, tide_placement placement, tide_slot
     needs->device_slots = needs->largest_op_slots > 0 ? needs->largest_op_slots : 1;
     if (placement == TIDE_PLACEMENT_DEVICE && needs->device_slots < task)
         needs->device_slots = task;
+    if (tide_layout_shard(ops->layout).ranks == 1)
+        return;
+    needs->frames = tide_frames_needed(ops, false);
+    needs->frames_ahead = tide_frames_needed(ops, true);
+    /* the open op, the chunks of the next one, and the state for the update of one of them */
+    needs->device_slots_ahead = tide_max_u32(needs->device_slots, needs->largest_op_slots + most_chunks(ops) +
+                                                                      (placement != TIDE_PLACEMENT_HOST));
 }
 
 static tide_status check_slots(const tide_ops *ops, const tide_manager_options *o,
@@ -46,6 +64,13 @@ static tide_status check_slots(const tide_ops *ops, const tide_manager_options *
         return tide_fail(
             TIDE_ERROR_BUDGET, "%u chunks need %u slots, there are %u on the device and %u on the host",
             needs->total_slots - SPARE_SLOTS, needs->total_slots, o->device_slots, o->host_slots);
+    if (o->frames < needs->frames)
+        return tide_fail(TIDE_ERROR_BUDGET, "an op reads %u groups at once, there are %u frames",
+                         needs->frames, o->frames);
+    if (o->ahead && (o->frames < needs->frames_ahead || o->device_slots < needs->device_slots_ahead))
+        return tide_fail(TIDE_ERROR_BUDGET,
+                         "gathers ahead need %u frames and %u device slots, there are %u and %u",
+                         needs->frames_ahead, needs->device_slots_ahead, o->frames, o->device_slots);
     return TIDE_OK;
 }
 
@@ -76,8 +101,13 @@ static tide_status make_parts(tide_manager *m, const tide_manager_options *optio
         status = tide_eviction_queue_create(&m->eviction_queue, &m->victims);
     if (status == TIDE_OK)
         status = tide_tasks_create(&m->tasks, &m->victims, &m->tensors, &m->pending);
+    const bool peers = tide_manager_has_peers(m);
+    if (status == TIDE_OK && peers)
+        status =
+            tide_collectives_create(&m->collectives, &m->ops, &m->tasks, options->frames, options->ahead);
     if (status == TIDE_OK)
-        status = tide_request_create(&m->request, &m->ops, &m->eviction_queue, &m->tasks);
+        status = tide_request_create(&m->request, &m->ops, &m->eviction_queue, &m->tasks,
+                                     peers ? &m->collectives : NULL);
     if (status == TIDE_OK)
         status = tide_prefetch_create(&m->prefetch, &m->places, &m->moves, &m->future, &m->pending);
     return status;
@@ -108,6 +138,7 @@ void tide_manager_destroy(tide_manager *manager)
     tide_least_destroy(manager->least);
     tide_prefetch_destroy(&manager->prefetch);
     tide_request_destroy(&manager->request);
+    tide_collectives_destroy(&manager->collectives);
     tide_tasks_destroy(&manager->tasks);
     tide_eviction_queue_destroy(&manager->eviction_queue);
     tide_victims_destroy(&manager->victims);
@@ -144,14 +175,14 @@ bool tide_manager_may_act(const tide_manager *manager)
 {
     const tide_request *request = &manager->request;
     if (manager->places.queued || manager->pending.count || manager->tasks.access.task_count ||
-        (request->open && !request->ready))
+        (request->open && !request->ready) || tide_roll_count(&manager->collectives.roll) > 0)
         return true;
     const tide_step_plan *step = tide_future_plan(&manager->future);
     return step && step->plan->fetch_count > 0;
 }
 
-/* Try the sources of commands in order: the open request; the eviction queue; the host request; updates and
- * restores; prefetch. */
+/* Try the sources of commands in order: the roll; the open request; the eviction queue; the host request;
+ * updates and restores; the chunk of a gather ahead; prefetch. */
 static bool find_next(tide_manager *m, tide_command *command)
 {
     if (!tide_manager_may_act(m))
@@ -163,6 +194,10 @@ static bool find_next(tide_manager *m, tide_command *command)
                       .reserved = tide_request_reserved(&m->request),
                       .assembles = true,
                       .prefetches = m->tasks.access.task_count == 0};
+    const bool blocks = tide_request_waits_for_peers(&m->request);
+    if (tide_collectives_next(&m->collectives, command) ||
+        (blocks && tide_collectives_bring(&m->collectives, &turn, true, command)))
+        return true;
     if (tide_request_next(&m->request, &turn, command) ||
         tide_eviction_queue_next(&m->eviction_queue, TIDE_MARKS_QUEUED, !turn.out_busy, command))
         return true;
@@ -170,6 +205,7 @@ static bool find_next(tide_manager *m, tide_command *command)
         return tide_tasks_next_access(&m->tasks, &turn, command);
     return tide_tasks_next_ready(&m->tasks, false, command) ||
            (turn.assembles && tide_tasks_next_assembly(&m->tasks, &turn, false, command)) ||
+           (!blocks && tide_collectives_bring(&m->collectives, &turn, false, command)) ||
            (turn.prefetches && tide_prefetch_next(&m->prefetch, &turn, command));
 }
 
@@ -192,7 +228,8 @@ bool tide_manager_is_stuck(tide_manager *manager)
     const tide_request *request = &manager->request;
     const bool waiting = request->open
                              ? !request->ready
-                             : manager->tasks.access.task_count > 0 || manager->pending.pieces_open > 0;
+                             : manager->tasks.access.task_count > 0 || manager->pending.pieces_open > 0 ||
+                                   tide_roll_count(&manager->collectives.roll) > 0;
     /* while the link is busy, next() may hold commands back; the owner calls it again when that changes */
     const bool later = manager->in_busy || manager->out_busy;
     return waiting && !later && manager->idle && tide_moves_open(&manager->moves) == 0;
@@ -200,12 +237,22 @@ bool tide_manager_is_stuck(tide_manager *manager)
 
 /* --- done --- */
 
+static void finish_collective(tide_manager *m, const tide_command *command, bool ok)
+{
+    const tide_collective *it = &command->collective;
+    tide_collectives_finish(&m->collectives, command, ok);
+    if (ok && it->kind == TIDE_COLLECTIVE_REDUCE && it->param == TIDE_PARAM_NONE)
+        tide_manager_op_closed(m);
+}
+
 static void finish(tide_manager *m, uint32_t id, tide_piece_end how)
 {
     const tide_command *command = tide_moves_find(&m->moves, id);
     m->counters.calls++;
     if (command->kind <= TIDE_COMMAND_WRITE_BACK)
         tide_moves_finish(&m->moves, command, how == TIDE_PIECE_DONE);
+    else if (command->kind == TIDE_COMMAND_COLLECTIVE)
+        finish_collective(m, command, how == TIDE_PIECE_DONE);
     else
         tide_tasks_finish(&m->tasks, command, how);
     tide_moves_close(&m->moves, id);
@@ -264,6 +311,9 @@ tide_request_wait tide_manager_request_wait(tide_manager *manager, tide_chunk *c
         wait = pending                                 ? TIDE_REQUEST_PENDING
                : tide_request_reserved(request) > free ? TIDE_REQUEST_SLOT
                                                        : TIDE_REQUEST_MOVE;
+        if (tide_request_lacking(request, TIDE_REQUEST_MOVE) == TIDE_CHUNK_NONE &&
+            tide_request_waits_for_peers(request))
+            wait = TIDE_REQUEST_PEERS;
     }
     if (chunk != NULL)
         *chunk = wait == TIDE_REQUEST_READY ? TIDE_CHUNK_NONE : tide_request_lacking(request, wait);
@@ -309,7 +359,7 @@ bool tide_manager_is_valid(const tide_manager *manager)
            (tide_tensors_is_valid(&m->tensors) && tide_pending_is_valid(&m->pending) &&
             tide_gradients_is_valid(&m->ops.gradients) && tide_victims_is_valid(&m->victims) &&
             tide_eviction_queue_is_valid(&m->eviction_queue) && tide_tasks_is_valid(&m->tasks) &&
-            tide_prefetch_is_valid(&m->prefetch));
+            tide_prefetch_is_valid(&m->prefetch) && tide_frames_is_valid(&m->collectives.frames));
 }
 
 void tide_manager_changed(tide_manager *manager)

@@ -53,6 +53,10 @@ typedef struct tide_manager_options {
     uint32_t host_slots;
     tide_placement placement;
     bool prefetch;
+    /* With several ranks (tide_layout_shard), and equal on all of them: the number of frames (frames.h), and
+     * whether gathers run ahead of the ops that need them. They change no result. */
+    uint32_t frames;
+    bool ahead;
 } tide_manager_options;
 
 /* The fewest slots with which every request becomes ready. */
@@ -64,11 +68,14 @@ typedef struct tide_slot_needs {
     uint32_t host_slots; /* fewest host slots: for a host task */
     /* fewest slots of both tiers together: one for each chunk, and one more to exchange chunks */
     uint32_t total_slots;
+    /* with several ranks: fewest frames (frames.h), each of a device slot for every other rank; and fewest
+     * frames and device slots, without those of frames, for gathers that run ahead */
+    uint32_t frames, frames_ahead, device_slots_ahead;
 } tide_slot_needs;
 
 /* --- set-up --- */
 
-/* Set `needs` for these ops and a placement. */
+/* Set `needs` for a rank's layout and ops and a placement. */
 void tide_manager_needs(const tide_ops *ops, tide_placement placement, tide_slot_needs *needs);
 
 /* A manager for a layout, which must outlive it, and the ops of its description. BUDGET: there are fewer
@@ -93,6 +100,10 @@ void tide_manager_set_update_seconds(tide_manager *manager, double host_seconds,
  * is open, or if the last step's updates were neither released nor skipped. */
 tide_status tide_manager_step_begin(tide_manager *manager, bool training, bool updates_wait);
 
+/* With several ranks, before a step begins: param values were set on one of the ranks, so that no frame has
+ * the right ones. To be called on all ranks or on none. STATE if a step is open. */
+tide_status tide_manager_values_set(tide_manager *manager);
+
 /* Open an op and request its params (a slice's activations are requested by tide_manager_slice). The request
  * is ready at once if all chunks are resident. STATE, naming op or param: no step is open; an op is open; it
  * is a backward op in a forward-only pass; or as tide_gradients_check. */
@@ -110,6 +121,11 @@ tide_request_wait tide_manager_request_wait(tide_manager *manager, tide_chunk *c
 /* End the open op, which is ready: release its pins, move its tensors to their next states. Params whose
  * gradient this op completes become HOLD_AFTER_BWD. */
 tide_status tide_manager_end(tide_manager *manager);
+/* With several ranks: append to the roll a REDUCE of elements [first, first + count) of a param's gradient,
+ * which the open op closes. The op's end appends one for the rest. STATE: no op is open and ready.
+ * `*appended` is false if too many wait: call next() and done() until one is issued, then this again. */
+tide_status tide_manager_reduce(tide_manager *manager, uint32_t param, uint64_t first, uint64_t count,
+                                bool *appended);
 /* End the step after its last op. Params without a gradient get gradient zero and are counted; ACTIVATION
  * tensors become FREE. Does not wait for this step's updates. STATE if an op is open, as
  * tide_gradients_check_end, or if an update of an earlier step is still pending, which can only be for a

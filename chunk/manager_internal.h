@@ -28,6 +28,7 @@ struct tide_manager {
     tide_victims victims;
     tide_eviction_queue eviction_queue;
     tide_tasks tasks;
+    tide_collectives collectives; /* zeroed with one rank */
     tide_request request;
     tide_prefetch prefetch;
     tide_least *least; /* NULL before tide_manager_watch */
@@ -48,6 +49,14 @@ static inline bool tide_manager_step_is_open(const tide_manager *manager)
 
 /* Check the invariants of every object, and those between objects. */
 bool tide_manager_is_valid(const tide_manager *manager);
+
+static inline bool tide_manager_has_peers(const tide_manager *manager)
+{
+    return tide_layout_shard(manager->layout).ranks > 1;
+}
+
+/* Call when the REDUCE of the op that closes has been issued: the second part of that op's end. */
+void tide_manager_op_closed(tide_manager *manager);
 /* Call after every change, so that next() looks for commands again. Asserts validity. */
 void tide_manager_changed(tide_manager *manager);
 

@@ -21,6 +21,10 @@ tide_status tide_manager_step_begin(tide_manager *manager, bool training, bool u
                          "step begin: the last step's updates are neither released nor skipped");
     if (manager->tasks.access.task_count)
         return tide_fail(TIDE_ERROR_STATE, "step begin: a host request is open");
+    if (manager->collectives.stopped)
+        return tide_fail(TIDE_ERROR_STATE, "step begin: a step of several ranks was given up");
+    if (tide_roll_count(&manager->collectives.roll) > 0)
+        return tide_fail(TIDE_ERROR_STATE, "step begin: the norm of the step before is not issued");
     manager->counters.calls++;
     assert(manager->phase == TIDE_PHASE_BETWEEN && !manager->request.open);
     manager->phase = training ? TIDE_PHASE_TRAINING : TIDE_PHASE_FORWARD;
@@ -30,7 +34,21 @@ tide_status tide_manager_step_begin(tide_manager *manager, bool training, bool u
         tide_pending_step_begin(&manager->pending, manager->step);
     tide_gradients_begin(&manager->ops.gradients);
     tide_future_step_begin(&manager->future, training);
+    if (tide_manager_has_peers(manager)) {
+        tide_roll_note(&manager->collectives.roll, TIDE_EVENT_STEP_BEGIN, training);
+        tide_frames_step_begin(&manager->collectives.frames, training);
+    }
     tide_manager_changed(manager);
+    return TIDE_OK;
+}
+
+tide_status tide_manager_values_set(tide_manager *manager)
+{
+    if (tide_manager_step_is_open(manager))
+        return tide_fail(TIDE_ERROR_STATE, "values set: a step is open");
+    assert(tide_manager_has_peers(manager));
+    tide_roll_note(&manager->collectives.roll, TIDE_EVENT_VALUES_SET, 0);
+    tide_frames_forget(&manager->collectives.frames);
     return TIDE_OK;
 }
 
@@ -41,6 +59,15 @@ static void end_training(tide_manager *m)
     m->phase = m->updates_wait ? TIDE_PHASE_RELEASE_PENDING : TIDE_PHASE_BETWEEN;
     for (uint32_t p = 0; !m->updates_wait && p < tide_layout_params(m->layout); p++)
         tide_pending_start_complete(&m->pending, p);
+}
+
+static void end_collectives(tide_collectives *c, bool training)
+{
+    assert(c->closing == TIDE_OP_NONE);
+    tide_roll_note(&c->roll, TIDE_EVENT_STEP_END, 0);
+    tide_frames_step_end(&c->frames);
+    if (training)
+        (void)tide_roll_append(&c->roll, &(tide_collective){.kind = TIDE_COLLECTIVE_NORM});
 }
 
 tide_status tide_manager_step_end(tide_manager *manager)
@@ -59,7 +86,12 @@ tide_status tide_manager_step_end(tide_manager *manager)
         tide_pending_has_older(&manager->pending, manager->step, &older))
         return tide_fail(TIDE_ERROR_STATE,
                          "step end: the update of chunk %u from the step before is still pending", older);
+    if (tide_roll_count(&manager->collectives.roll) > 0)
+        return tide_fail(TIDE_ERROR_STATE, "step end: %u collectives are not issued",
+                         tide_roll_count(&manager->collectives.roll));
     manager->counters.calls++;
+    if (tide_manager_has_peers(manager))
+        end_collectives(&manager->collectives, manager->phase == TIDE_PHASE_TRAINING);
     if (manager->phase == TIDE_PHASE_TRAINING)
         end_training(manager);
     else
@@ -117,23 +149,61 @@ tide_status tide_manager_begin(tide_manager *manager, tide_op op)
         return status;
     manager->counters.calls++;
     tide_future_schedule_step(&manager->future, op, TIDE_SLICE_NONE);
+    if (tide_manager_has_peers(manager)) {
+        tide_roll_note(&manager->collectives.roll, TIDE_EVENT_OP_BEGIN, op);
+        tide_frames_begin(&manager->collectives.frames, op);
+    }
     tide_request_open(&manager->request, op);
     (void)tide_request_try_pin(&manager->request);
     tide_manager_changed(manager);
     return TIDE_OK;
 }
 
-static void end_param(tide_manager *m, tide_op op, const tide_use *use)
+/* The param's place holds its gradient: its update may start when those of its chunks' other params do. */
+static void hold_gradient(tide_manager *m, uint32_t param)
 {
-    if (!tide_gradients_closes(&m->ops.gradients, op, use)) {
-        tide_tensors_set_param(&m->tensors, use->tensor, TIDE_TENSOR_HOLD_AFTER_FWD);
-        return;
-    }
-    assert(m->phase == TIDE_PHASE_TRAINING);
-    tide_tensors_take_gradient(&m->tensors, use->tensor, m->step, true);
-    tide_tensors_set_param(&m->tensors, use->tensor, TIDE_TENSOR_HOLD_AFTER_BWD);
+    tide_tensors_set_param(&m->tensors, param, TIDE_TENSOR_HOLD_AFTER_BWD);
     if (!m->updates_wait)
-        tide_pending_start_complete(&m->pending, use->tensor);
+        tide_pending_start_complete(&m->pending, param);
+}
+
+/* Does the end of this op close a gradient? */
+static bool closes_any(const tide_manager *m, tide_op op)
+{
+    const tide_op_record *record = &m->ops.records[op];
+    for (uint32_t i = 0; i < record->param_count; i++)
+        if (tide_gradients_closes(&m->ops.gradients, op, &record->params[i]))
+            return true;
+    return false;
+}
+
+/* Change the states of the op's params. `reduced`: the gradients that it closes will stand in their params'
+ * places when its REDUCE has been issued. */
+static void end_params(tide_manager *m, tide_op op, bool reduced)
+{
+    const tide_op_record *record = &m->ops.records[op];
+    for (uint32_t i = 0; i < record->param_count; i++) {
+        const uint32_t param = record->params[i].tensor;
+        if (!tide_gradients_closes(&m->ops.gradients, op, &record->params[i])) {
+            tide_tensors_set_param(&m->tensors, param, TIDE_TENSOR_HOLD_AFTER_FWD);
+            continue;
+        }
+        assert(m->phase == TIDE_PHASE_TRAINING);
+        tide_tensors_take_gradient(&m->tensors, param, m->step, true);
+        if (!reduced)
+            hold_gradient(m, param);
+    }
+    tide_gradients_end(&m->ops.gradients, op);
+}
+
+/* The op's uses of its chunks have ended: of those that its end modifies, or only of the others. */
+static void end_uses(tide_manager *m, tide_op op, uint32_t first_use, bool modified, uint64_t ends)
+{
+    const tide_op_record *record = &m->ops.records[op];
+    for (uint32_t i = 0; i < record->chunks.count; i++)
+        if (record->modifies[i] == modified)
+            tide_eviction_queue_use_ended(&m->eviction_queue, &record->chunks.list[i], 1,
+                                          first_use == TIDE_USE_NONE ? TIDE_USE_NONE : first_use + i, ends);
 }
 
 tide_status tide_manager_end(tide_manager *manager)
@@ -143,16 +213,47 @@ tide_status tide_manager_end(tide_manager *manager)
         return tide_fail(TIDE_ERROR_STATE, "end: no op is open and ready");
     assert(tide_manager_step_is_open(manager) && request->pinned_count == request->pin_count);
     const tide_op op = request->op;
-    const tide_op_record *record = &manager->ops.records[op];
+    const tide_chunk_set *chunks = &manager->ops.records[op].chunks;
+    const bool peers = tide_manager_has_peers(manager), reduced = peers && closes_any(manager, op);
     manager->counters.calls++;
+    if (peers)
+        tide_roll_note(&manager->collectives.roll, TIDE_EVENT_OP_END, op);
+    if (reduced)
+        tide_collectives_close(&manager->collectives, op, request->param_use);
     const uint64_t ends = ++manager->eviction_queue.ended;
     tide_request_end_slice(request, ends);
     tide_request_close(request);
-    for (uint32_t i = 0; i < record->param_count; i++)
-        end_param(manager, op, &record->params[i]);
-    tide_gradients_end(&manager->ops.gradients, op);
-    tide_eviction_queue_use_ended(&manager->eviction_queue, record->chunks.list, record->chunks.count,
-                                  request->param_use, ends);
+    end_params(manager, op, reduced);
+    if (reduced)
+        end_uses(manager, op, request->param_use, false, ends);
+    else
+        tide_eviction_queue_use_ended(&manager->eviction_queue, chunks->list, chunks->count,
+                                      request->param_use, ends);
+    tide_manager_changed(manager);
+    return TIDE_OK;
+}
+
+void tide_manager_op_closed(tide_manager *manager)
+{
+    const tide_op op = manager->collectives.closing;
+    const tide_op_record *record = &manager->ops.records[op];
+    tide_collectives_closed(&manager->collectives);
+    for (uint32_t i = 0; i < record->param_count; i++) {
+        const tide_gradient *gradient = &manager->ops.gradients.params[record->params[i].tensor];
+        if (gradient->is_closed && gradient->closing_op == op)
+            hold_gradient(manager, record->params[i].tensor);
+    }
+    end_uses(manager, op, manager->collectives.closing_use, true, ++manager->eviction_queue.ended);
+}
+
+tide_status tide_manager_reduce(tide_manager *manager, uint32_t param, uint64_t first, uint64_t count,
+                                bool *appended)
+{
+    const tide_request *request = &manager->request;
+    if (!request->open || !request->ready)
+        return tide_fail(TIDE_ERROR_STATE, "reduce: no op is open and ready");
+    assert(tide_manager_has_peers(manager));
+    *appended = tide_collectives_reduce(&manager->collectives, request->op, param, first, count);
     tide_manager_changed(manager);
     return TIDE_OK;
 }
@@ -243,6 +344,8 @@ tide_status tide_manager_abort(tide_manager *manager, bool *gave_up, bool *poiso
     *poisoned = m->pending.failed || (*gave_up && m->pending.begun > 0);
     /* First the pins, then the states: the invariant that ties them holds again when this call returns. */
     tide_request_close(&m->request);
+    if (tide_manager_has_peers(m))
+        tide_collectives_stop(&m->collectives);
     tide_tasks_close_access(&m->tasks);
     tide_assemble_forget(&m->tasks);
     if (*poisoned)

@@ -18,7 +18,7 @@ void tide_moves_init(tide_moves *moves, const tide_layout *layout, tide_places *
 void tide_moves_issue(tide_moves *moves, tide_command *command)
 {
     assert(moves->free_count > 0);
-    assert((unsigned)command->kind <= TIDE_COMMAND_ACCESS &&
+    assert((unsigned)command->kind <= TIDE_COMMAND_COLLECTIVE &&
            (unsigned)command->reason <= TIDE_REASON_PROMOTE);
     const uint32_t at = moves->free[--moves->free_count];
     command->id = moves->open[at].id;

@@ -24,6 +24,8 @@ typedef struct tide_op_record {
     tide_chunk_set chunks; /* the chunks of all its params */
     /* for each of these chunks: does the op's end round a gradient into it? */
     bool *modifies;
+    /* for each of these chunks: does the op read a param of its group? NULL with one rank */
+    bool *reads;
     tide_chunk_set *slice_chunks;
     uint32_t needed; /* number of the last search that found the op needed (gradients.h) */
 } tide_op_record;

@@ -29,6 +29,17 @@ static void take_set(tide_ops *ops, tide_chunk_set *set)
     ops->stamp++;
 }
 
+static void fill_reads(tide_ops *ops, tide_op_record *op)
+{
+    op->reads = tide_arrays_add(&ops->arrays, op->chunks.count, sizeof *op->reads);
+    for (uint32_t i = 0; i < op->param_count && !ops->arrays.lacks; i++) {
+        tide_chunk first, last;
+        tide_layout_param_chunks(ops->layout, op->params[i].tensor, &first, &last);
+        for (uint32_t k = 0; k < op->chunks.count && op->params[i].access & TIDE_ACCESS_READ; k++)
+            op->reads[k] = op->reads[k] || (op->chunks.list[k] >= first && op->chunks.list[k] <= last);
+    }
+}
+
 static void fill_sets(tide_ops *ops, tide_op_record *op)
 {
     tide_chunk first, last;
@@ -38,6 +49,8 @@ static void fill_sets(tide_ops *ops, tide_op_record *op)
     }
     take_set(ops, &op->chunks);
     op->modifies = tide_arrays_add(&ops->arrays, op->chunks.count, sizeof *op->modifies);
+    if (tide_layout_shard(ops->layout).ranks > 1)
+        fill_reads(ops, op);
     op->slice_chunks = tide_arrays_add(&ops->arrays, op->slices, sizeof *op->slice_chunks);
     for (uint32_t slice = 0; slice < op->slices && !ops->arrays.lacks; slice++) {
         for (uint32_t i = 0; i < op->activation_count; i++) {

@@ -10,11 +10,13 @@ enum {
     SLOTLESS, /* the chunk has no device slot */
     MISSING,  /* the chunk can be fetched into a free slot */
     IN_PLACE, /* the chunk can be fetched into the slot that it has */
+    APART,    /* the members of the chunk's group are in no frame */
     SETS,
 };
 
 tide_status tide_request_create(tide_request *request, const tide_ops *ops,
-                                tide_eviction_queue *eviction_queue, tide_tasks *tasks)
+                                tide_eviction_queue *eviction_queue, tide_tasks *tasks,
+                                const tide_collectives *collectives)
 {
     tide_op op;
     const uint32_t most = tide_ops_largest(ops, &op);
@@ -24,6 +26,7 @@ tide_status tide_request_create(tide_request *request, const tide_ops *ops,
                               .pending = tasks->pending,
                               .eviction_queue = eviction_queue,
                               .tasks = tasks,
+                              .collectives = collectives,
                               .slice = TIDE_SLICE_NONE};
     request->pins = calloc(most + 1u, sizeof *request->pins);
     request->lacks = calloc(most + 1u, sizeof *request->lacks);
@@ -46,21 +49,30 @@ void tide_request_destroy(tide_request *request)
 
 /* --- chunks that the request lacks --- */
 
-/* The sets to which a pin with this chunk belongs: bit i for set i. */
-static uint32_t lacks_of(const tide_request *r, tide_chunk chunk)
+bool tide_request_lacks_group(const tide_request *request, uint32_t pin)
 {
+    return request->collectives != NULL && pin < request->param_pins &&
+           request->ops->records[request->op].reads[pin] &&
+           !tide_frames_has(&request->collectives->frames, request->pins[pin]);
+}
+
+/* The sets to which a pin belongs: bit i for set i. */
+static uint32_t lacks_of(const tide_request *r, uint32_t pin)
+{
+    const tide_chunk chunk = r->pins[pin];
     const tide_place *place = tide_place_of(r->places, chunk);
     const bool pending = tide_pending_has(r->pending, chunk), rests = tide_place_is_resident(place);
     const bool slotless = place->slot[TIDE_TIER_DEVICE] == TIDE_SLOT_NONE;
     const bool missing = !pending && !place->busy && !tide_place_has(place, TIDE_TIER_DEVICE);
     return (uint32_t)(!rests || pending) << LACKING | (uint32_t)pending << PENDING |
-           (uint32_t)slotless << SLOTLESS | (uint32_t)missing << (place->stale ? IN_PLACE : MISSING);
+           (uint32_t)slotless << SLOTLESS | (uint32_t)missing << (place->stale ? IN_PLACE : MISSING) |
+           (uint32_t)tide_request_lacks_group(r, pin) << APART;
 }
 
 static void sort(tide_request *r, uint32_t pin)
 {
     assert(pin >= r->pinned_count && pin < r->pin_count);
-    const uint32_t was = r->lacks[pin], is = lacks_of(r, r->pins[pin]);
+    const uint32_t was = r->lacks[pin], is = lacks_of(r, pin);
     tide_bitsets_move(r->sets, pin, was, is);
     r->slotless += (is >> SLOTLESS & 1u) - (was >> SLOTLESS & 1u);
     assert(r->slotless <= r->pin_count - r->pinned_count);
@@ -107,9 +119,26 @@ bool tide_request_waits_for_pending(tide_request *request)
     return !tide_bitset_is_empty(&request->sets[PENDING]);
 }
 
+static bool waits_for_close(const tide_request *r)
+{
+    return r->collectives != NULL && r->collectives->closing != TIDE_OP_NONE;
+}
+
+bool tide_request_waits_for_peers(tide_request *request)
+{
+    if (!is_waiting(request))
+        return false;
+    look_again(request);
+    return waits_for_close(request) || !tide_bitset_is_empty(&request->sets[APART]);
+}
+
 tide_chunk tide_request_lacking(tide_request *request, tide_request_wait wait)
 {
-    const int set = wait == TIDE_REQUEST_PENDING ? PENDING : wait == TIDE_REQUEST_SLOT ? SLOTLESS : LACKING;
+    static const int sets[] = {[TIDE_REQUEST_PENDING] = PENDING,
+                               [TIDE_REQUEST_SLOT] = SLOTLESS,
+                               [TIDE_REQUEST_MOVE] = LACKING,
+                               [TIDE_REQUEST_PEERS] = APART};
+    const int set = sets[wait];
     look_again(request);
     const uint32_t pin = tide_bitset_from(&request->sets[set], 0);
     return pin == TIDE_USE_NONE ? TIDE_CHUNK_NONE : request->pins[pin];
@@ -185,16 +214,19 @@ static void start_slice(tide_request *r, const tide_op_record *op)
     }
 }
 
-/* Can all chunks be pinned: is each on the device, without an open command, with nothing pending? */
+/* Can all chunks be pinned: is each on the device, without an open command, with nothing pending, and with
+ * the members of its group? */
 static bool is_complete(tide_request *r)
 {
+    if (waits_for_close(r))
+        return false;
     if (r->tracked) {
         look_again(r);
-        return tide_bitset_is_empty(&r->sets[LACKING]);
+        return tide_bitset_is_empty(&r->sets[LACKING]) && tide_bitset_is_empty(&r->sets[APART]);
     }
     for (uint32_t i = r->pinned_count; i < r->pin_count; i++)
         if (!tide_place_is_resident(tide_place_of(r->places, r->pins[i])) ||
-            tide_pending_has(r->pending, r->pins[i]))
+            tide_pending_has(r->pending, r->pins[i]) || tide_request_lacks_group(r, i))
             return false;
     return true;
 }

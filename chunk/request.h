@@ -6,16 +6,19 @@
  * which would become invalid. An op changes a PARAM chunk only if its end rounds a gradient into it, and an
  * ACTIVATION chunk only with WRITE.
  *
+ * With several ranks an op's chunk is ready only when the members of its group stand in a frame, if the op
+ * reads the group, and the op only when no op before it closes gradients (collectives.h).
+ *
  * The request keeps sets of the chunks that are not ready, and looks again only at chunks that have changed.
  *
  * Owns the open op's pins. Calls ops, places, tensors, pending, moves, future, victims, eviction_queue,
- * tasks.
+ * tasks, and asks collectives.
  */
 #ifndef TIDE_CHUNK_REQUEST_H
 #define TIDE_CHUNK_REQUEST_H
 
+#include "chunk/collectives.h"
 #include "chunk/eviction_queue.h"
-#include "chunk/tasks.h"
 
 typedef struct tide_request {
     const tide_ops *ops;
@@ -24,6 +27,7 @@ typedef struct tide_request {
     const tide_pending *pending;
     tide_eviction_queue *eviction_queue;
     tide_tasks *tasks;
+    const tide_collectives *collectives; /* NULL with one rank */
     bool open;
     bool ready;
     tide_op op;
@@ -37,16 +41,18 @@ typedef struct tide_request {
     uint32_t slotless;   /* how many pins have no device slot */
     uint8_t *lacks;      /* for each pin: bit i is set if it is in set i */
     uint32_t *position;  /* for each chunk: the number of its pin in this or an earlier request */
-    tide_bitset sets[5]; /* sets of pins (request.c) */
+    tide_bitset sets[6]; /* sets of pins (request.c) */
     uint64_t *words;
     /* number in the plan of the first use of the open op, and of the open slice; TIDE_USE_NONE: not
      * planned */
     uint32_t param_use, slice_use;
 } tide_request;
 
-/* Create a closed request. NO_MEMORY. A zeroed request may be destroyed, too. */
+/* Create a closed request. `collectives` is NULL with one rank. NO_MEMORY. A zeroed request may be destroyed,
+ * too. */
 tide_status tide_request_create(tide_request *request, const tide_ops *ops,
-                                tide_eviction_queue *eviction_queue, tide_tasks *tasks);
+                                tide_eviction_queue *eviction_queue, tide_tasks *tasks,
+                                const tide_collectives *collectives);
 void tide_request_destroy(tide_request *request);
 
 /* Open an op, after tide_future_schedule_step was called for it. No op may be open. */
@@ -76,6 +82,10 @@ void tide_request_close(tide_request *request);
 /* Does the request wait for an update or a restore of one of its chunks? Meanwhile that task may take the
  * request's slots. */
 bool tide_request_waits_for_pending(tide_request *request);
+/* Does the request wait for a collective to be issued? */
+bool tide_request_waits_for_peers(tide_request *request);
+/* Does this pin's chunk wait for the gather of its group? */
+bool tide_request_lacks_group(const tide_request *request, uint32_t pin);
 /* A chunk because of which the request, which must not be ready, waits for `wait`. */
 tide_chunk tide_request_lacking(tide_request *request, tide_request_wait wait);
 /* The number of device slots that the request still needs. */

@@ -78,11 +78,13 @@ bool tide_manager_lacks(tide_manager *manager, uint32_t *i, tide_chunk *chunk, t
     for (uint32_t pin = request->pinned_count + *i; pin < request->pin_count; pin++) {
         const tide_place *place = tide_place_of(&manager->places, request->pins[pin]);
         const bool pending = tide_pending_has(&manager->pending, request->pins[pin]);
-        if (tide_place_is_resident(place) && !pending)
+        const bool there = tide_place_is_resident(place) && !pending;
+        if (there && !tide_request_lacks_group(request, pin))
             continue;
         *i = pin + 1 - request->pinned_count;
         *chunk = request->pins[pin];
-        *wait = pending                                           ? TIDE_REQUEST_PENDING
+        *wait = there                                             ? TIDE_REQUEST_PEERS
+                : pending                                         ? TIDE_REQUEST_PENDING
                 : place->slot[TIDE_TIER_DEVICE] == TIDE_SLOT_NONE ? TIDE_REQUEST_SLOT
                                                                   : TIDE_REQUEST_MOVE;
         return true;

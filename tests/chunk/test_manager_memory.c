@@ -55,7 +55,7 @@ static tide_status describe(tide_description **description)
 
 static tide_status make_manager(model *m)
 {
-    const tide_manager_options slots = {.device_slots = 100, .host_slots = 100};
+    const tide_manager_options slots = {.device_slots = 100, .host_slots = 100, .frames = 2};
     return tide_manager_create(m->layout, &slots, &m->manager);
 }
 
@@ -66,7 +66,9 @@ static void destroy(model *m)
     tide_description_destroy(m->description);
 }
 
-static void every_request_that_fails_is_reported_and_undone(void **state)
+static const tide_shard shards[] = {{1, 0}, {3, 1}};
+
+static void fail_every_request(tide_shard shard)
 {
     unsigned request = 0;
     bool failed = true;
@@ -75,7 +77,7 @@ static void every_request_that_fails_is_reported_and_undone(void **state)
         fake_memory_fail(request);
         tide_status status = describe(&m.description);
         if (status == TIDE_OK)
-            status = tide_layout_create(m.description, CHUNK_BYTES, TIDE_SHARD_ALL, &m.layout);
+            status = tide_layout_create(m.description, CHUNK_BYTES, shard, &m.layout);
         if (status == TIDE_OK)
             status = make_manager(&m);
         failed = fake_memory_failed();
@@ -86,11 +88,17 @@ static void every_request_that_fails_is_reported_and_undone(void **state)
     assert_true(request > PARAMS * 5);
 }
 
-static void a_manager_that_could_not_be_made_can_be_made_later(void **state)
+static void every_request_that_fails_is_reported_and_undone(void **state)
+{
+    for (int i = 0; i < 2; i++)
+        fail_every_request(shards[i]);
+}
+
+static void make_later(tide_shard shard)
 {
     model m = {0};
     assert_int_equal(describe(&m.description), TIDE_OK);
-    assert_int_equal(tide_layout_create(m.description, CHUNK_BYTES, TIDE_SHARD_ALL, &m.layout), TIDE_OK);
+    assert_int_equal(tide_layout_create(m.description, CHUNK_BYTES, shard, &m.layout), TIDE_OK);
     tide_status status = TIDE_ERROR_NO_MEMORY;
     unsigned request = 0, made = 0;
     for (; status == TIDE_ERROR_NO_MEMORY; request++) {
@@ -103,9 +111,16 @@ static void a_manager_that_could_not_be_made_can_be_made_later(void **state)
     const unsigned places = 2 + 1 + 6, schedule = 2 * 5, plans = 2 + 2 * (1 + 21), sorted = 6 + 4 + 2;
     const unsigned request_and_prefetch = 4 + 5, manager_and_ops = 1 + 4 + PARAMS * (3 + 2);
     const unsigned tensors_and_pending = 3 + 3;
+    const unsigned collectives = shard.ranks == 1 ? 0 : PARAMS + 1 + 2 + 2 * 3; /* reads, roll, frames */
     assert_int_equal(made, manager_and_ops + tensors_and_pending + places + schedule + plans + sorted +
-                               request_and_prefetch);
+                               request_and_prefetch + collectives);
     destroy(&m);
+}
+
+static void a_manager_that_could_not_be_made_can_be_made_later(void **state)
+{
+    for (int i = 0; i < 2; i++)
+        make_later(shards[i]);
 }
 
 int main(void)

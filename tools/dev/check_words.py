@@ -50,13 +50,12 @@ HABITS = [re.compile(habit.replace(" ", r"\s+")) for habit in (
 # Words that identifiers should no longer have: a pattern for whole parts between underscores; the word to use
 # instead; a pattern of the paths where the old word counts ("": all). A word with another, proper meaning
 # counts only where it has the old one: "moment" is also Adam's, "checkpoint" a saved run, "target" the next
-# token, "lane" a processor's, "gather" the collective. Some old words are too usual to be counted: "ends",
+# token, "lane" a processor's. Some old words are too usual to be counted: "ends",
 # "kept", "record", "product", "watch".
 OLD_WORDS = (
     ("checkpoints?", "activation", r"^(chunk|include|kernels|offload|src/model|src/pool)/"),
     ("spills?", "promote", ""),
     ("moments?", "schedule step", "^chunk/"),
-    ("gathers?", "assemble", "^(chunk|src/pool)/"),
     ("fresh", "needs_zero", ""),
     ("spent(?!_ns)", "reclaimable", ""),
     ("story|stories", "scenario", ""),
