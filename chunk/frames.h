@@ -9,7 +9,8 @@
  * depends only on the ops that have begun, the recording of the ops of a step like this one, the layout and
  * the number of frames. The op that begins replaces, of the groups that it does not read, the one whose next
  * read is farthest in the recording (Belady 1966, "A study of replacement algorithms for a virtual-storage
- * computer"); without a recording the one read longest ago. Groups whose values have ended go first.
+ * computer"); without a recording the one read longest ago; of equals that in the lowest frame. Groups whose
+ * values have ended go first.
  *
  *   values of a trained group   end with the training step, whose update changes them
  *   values of a frozen group    stay

@@ -1,8 +1,9 @@
 #!/bin/sh
 # Runs the tests that take too long for every change: the same bits in all settings (trainer_matrix), 50 kills,
 # predictions against real steps and memory, long fuzzing, adversarial delays, faults of CUDA, long random
-# tests of manager and pool, the GPU's kernels compiled for every architecture, the tests that tools/test.sh
-# leaves out or shortens under sanitizers, and the suite under each condition of tools/dev/conditions.sh.
+# tests of manager, ranks and pool, the GPU's kernels compiled for every architecture, the tests that
+# tools/test.sh leaves out or shortens under sanitizers, and the suite under each condition of
+# tools/dev/conditions.sh.
 # Writes a dated result into docs/measurements/.
 #
 # usage: tools/campaign.sh [--quick] [--only PART,...] [ROUNDS-OF-FUZZING]      default 1000000
@@ -25,7 +26,7 @@ quick=""
 [ "${1:-}" != --quick ] || { quick=yes; shift; }
 only=""
 [ "${1:-}" != --only ] || { only=,${2:-}, ; shift $(($# > 1 ? 2 : 1)); }
-known="matrix matrix_product crashes files programs plan_check program_plan performance_model manager_random architectures gpu_check on_cuda
+known="matrix matrix_product crashes files programs plan_check program_plan performance_model manager_random manager_ranks architectures gpu_check on_cuda
     cuda_faults pool_random pool_mixed pool_sites fuzz_files fuzz_traces conditions"
 for part in $(echo "$only" | tr , ' '); do
     echo "$part" | grep -qxE "$(echo $known | tr ' ' '|')|sanitized_[a-z0-9_]+|threads_[a-z0-9_]+" ||
@@ -36,7 +37,7 @@ if [ "$only" = ,, ] || [ $# -gt 1 ] || ! echo "${1:-1}" | grep -qx '[1-9][0-9]*'
     exit 2
 fi
 if [ -z "$quick" ]; then
-    whole=--full compared=--full sequences="1000000 1000000" mixtures="150 1000" scenarios="20000 1000000" fuzz_rounds=${1:-1000000} architectures=80,86,89,90,100,ptx100
+    whole=--full compared=--full sequences="1000000 1000000" rank_sequences="1000000 10000" mixtures="150 1000" scenarios="20000 1000000" fuzz_rounds=${1:-1000000} architectures=80,86,89,90,100,ptx100
     sanitized="kernels_matmul kernels_matmul_long kernels_attention_long kernels_norms kernels_loss
         pool pool_faults pool_fp16 pool_predict pool_random pool_states hazard
         trainer_matrix trainer_faults trainer_frozen trainer_golden trainer_vocabulary trainer_weights gpt2 family_golden"
@@ -46,7 +47,7 @@ if [ -z "$quick" ]; then
     result=docs/measurements/campaign$([ -z "$only" ] || echo -parts)-$(date -u +%Y-%m-%d).md
     TIDE_TEST_ALL=1; export TIDE_TEST_ALL
 else
-    whole="" compared="--first 2" sequences="500 1000" mixtures="1 1000" scenarios="100 1000000" fuzz_rounds=${1:-1000} architectures=ptx90
+    whole="" compared="--first 2" sequences="500 1000" rank_sequences="500 10000" mixtures="1 1000" scenarios="100 1000000" fuzz_rounds=${1:-1000} architectures=ptx90
     sanitized=trainer_faults on_cpu=adam result=$build/campaign.md
     conditions="--only isa_SSE41,slow_disk --tests ^(trainer|checkpoint)$" conditions_build=$build
     conditions_targets="tests/test_trainer tests/test_checkpoint"
@@ -71,7 +72,7 @@ has_target() { ninja -C "$1" -t targets all | grep -q "^$2:"; }
 
 tide_packages_install $TIDE_BUILD_PACKAGES $TIDE_TEST_PACKAGES || exit 1
 mkdir -p "$build" docs/measurements
-build_in "$build" -Dgpu_architectures="$architectures" -- tools/tidepool tests/test_manager_random tests/test_pool_mixed tests/test_performance_model \
+build_in "$build" -Dgpu_architectures="$architectures" -- tools/tidepool tests/test_manager_random tests/test_manager_ranks tests/test_pool_mixed tests/test_performance_model \
     tests/test_pool_random tests/test_pool_sites \
     tests/test_trainer_matrix tests/support/fake_gpu/libtidepool_cuda.so
 # If there is a CUDA toolkit: the CUDA module, and the tests' module, which emulates a GPU.
@@ -114,6 +115,7 @@ run plan_check tools/dev/plan_check.py "$program" $judged
 [ -n "$quick" ] || run program_plan tests/program/test_program_plan.py "$program" 500
 [ -n "$quick" ] || run performance_model env CMOCKA_MESSAGE_OUTPUT=TAP "$build/tests/test_performance_model" 500
 run manager_random env CMOCKA_MESSAGE_OUTPUT=TAP "$build/tests/test_manager_random" $sequences
+run manager_ranks env CMOCKA_MESSAGE_OUTPUT=TAP "$build/tests/test_manager_ranks" $rank_sequences
 # The module was compiled above, with warnings as errors. Here it must load on a machine without a driver.
 [ -z "$module" ] || run architectures sh -c "text=\$($program info --device host) && ! echo \"\$text\" | grep -E 'no CUDA module|belongs to|loaded' && echo ok 1 - $architectures"
 [ -n "$quick" ] || run gpu_check tests/program/test_gpu_check.py "$program"

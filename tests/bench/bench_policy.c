@@ -14,6 +14,7 @@
 #include "chunk/least.h"
 #include "src/pool/internal.h"
 #include "src/train/trainer.h"
+#include "tests/bench/bench_policy_frames.h"
 #include "tests/support/bench.h"
 #include "tests/support/policies.h"
 #include "tests/support/small_model.h"
@@ -228,6 +229,7 @@ int main(int argc, char **argv)
     measure_small(quick ? SMALL_CASES_QUICK : SMALL_CASES);
     for (size_t i = 0; i < sizeof models / sizeof *models; i++)
         measure_model(&models[i]);
+    bench_policy_frames();
     bench_end();
     return 0;
 }
