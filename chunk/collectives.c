@@ -6,6 +6,11 @@
  * beside another op, and did not come; of the open op; and of the one expected next. */
 enum { GATHERING_OPS = 3, OTHERS = 2 /* the REDUCE of the op that closes, and a NORM */ };
 
+uint32_t tide_roll_capacity(const tide_ops *ops)
+{
+    return GATHERING_OPS * tide_frames_needed(ops, false) + TIDE_EARLY_REDUCES_MAX + OTHERS;
+}
+
 tide_status tide_collectives_create(tide_collectives *collectives, const tide_ops *ops, tide_tasks *tasks,
                                     uint32_t frames, bool ahead)
 {
@@ -17,10 +22,9 @@ tide_status tide_collectives_create(tide_collectives *collectives, const tide_op
                             .tasks = tasks,
                             .marked = TIDE_CHUNK_NONE,
                             .closing = TIDE_OP_NONE};
-    const uint32_t gathers = GATHERING_OPS * tide_frames_needed(ops, false);
-    tide_roll_create(&c->roll, gathers + TIDE_EARLY_REDUCES_MAX + OTHERS, &c->arrays);
+    tide_roll_create(&c->roll, tide_roll_capacity(ops), &c->arrays);
     if (c->arrays.lacks)
-        return tide_fail(TIDE_ERROR_NO_MEMORY, "manager: no memory for %u gathers", gathers);
+        return tide_fail(TIDE_ERROR_NO_MEMORY, "manager: no memory for %u collectives", c->roll.capacity);
     return tide_frames_create(&c->frames, ops, &c->roll, frames, ahead);
 }
 

@@ -43,6 +43,9 @@ typedef struct tide_collectives {
     bool stopped;           /* the step was given up: there is no next one (manager.h) */
 } tide_collectives;
 
+/* The most entries of the roll that wait to be issued at the same time. */
+uint32_t tide_roll_capacity(const tide_ops *ops);
+
 /* Make an empty roll and `frames` empty frames. NO_MEMORY. A zeroed object may be destroyed, too. */
 tide_status tide_collectives_create(tide_collectives *collectives, const tide_ops *ops, tide_tasks *tasks,
                                     uint32_t frames, bool ahead);

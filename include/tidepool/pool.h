@@ -71,6 +71,24 @@ enum {
     TIDE_FINISHED_ALIGNMENT = 64,
 };
 
+/* Whether the params of other ranks, gathered for an op, are dropped afterwards (of ZeRO stage 3). */
+typedef enum tide_reshard {
+    TIDE_RESHARD_AUTO = 0, /* as memory allows: those that are needed latest */
+    TIDE_RESHARD_ON,       /* kept are only those of one op, and of the next where gathers run ahead */
+    TIDE_RESHARD_OFF,      /* none, until the step ends */
+} tide_reshard;
+
+/* How ranks, each a process with a device, divide a model (ZeRO, Rajbhandari et al. 2020). Only
+ * tide_pool_plan_make takes more than one rank so far. */
+typedef struct tide_ranks_options {
+    uint32_t count; /* at most TIDE_SUM_GROUPS_MAX; 0: 1 */
+    /* 0: every rank has all params and state. 1, 2: each has its share of state and gradients, and gathers
+     * all params once a step. Both are one, since gradients use the params' memory. 3: as 2, but params may
+     * be dropped and gathered again */
+    uint32_t zero_stage;
+    tide_reshard reshard;
+} tide_ranks_options;
+
 typedef struct tide_pool_options {
     const char *device; /* "host", "null", "cuda:N"; copied */
     /* hard limits. 0: as much as keeps everything where it is used, but on a GPU at most the memory that is
@@ -81,7 +99,9 @@ typedef struct tide_pool_options {
      * own, to 1/4 of it (but to no less than the least that works), the host's to 4/5 of the rest. 0: no
      * limit */
     uint64_t free_memory_bytes;
-    uint64_t chunk_bytes;   /* a power of two, 256 KiB (host, null; CUDA 2 MiB) to 1 GiB; 0: 64 MiB */
+    /* a power of two, 256 KiB (host, null; CUDA 2 MiB) to 1 GiB. 0: 64 MiB; with several ranks the largest up
+     * to that with which gathers run ahead of the ops that need them, or with which the run fits */
+    uint64_t chunk_bytes;
     uint64_t staging_bytes; /* host buffer for tide_write and tide_read, at most 1 TiB; 0: 1 MiB */
     bool prefetch;
     bool predict;             /* allocate memory for tide_pool_predict at create, not at its first call */
@@ -89,11 +109,12 @@ typedef struct tide_pool_options {
     /* threads of CPU kernels and of the host optimizer, at most TIDE_THREADS_MAX. 0: one per core, but two
      * fewer (at least one) for the optimizer if the device is a GPU */
     uint32_t threads;
-    /* in how many sum groups gradients are summed (section 5); 0: 1. Above 1 every op with GRAD must have
-     * slices, a multiple of this number */
+    /* in how many sum groups gradients are summed (section 5), a multiple of the ranks; 0: one a rank. With
+     * more than one a rank every op with GRAD must have slices, a multiple of a rank's groups */
     uint32_t sum_groups;
     /* FP32 or BF16: the type to which each sum group's sum is rounded before the sums are added */
     tide_dtype reduce_dtype;
+    tide_ranks_options ranks;
     /* host device: limit for copies in each direction; null device: speed of the link. Finite; 0: no limit */
     double link_bytes_per_second;
     tide_machine machine; /* null device only */
@@ -165,6 +186,14 @@ typedef struct tide_pool_plan {
      * some steps the pool may move part of it to the host, as measured times suggest. tide_pool_plan_make
      * sets 0 */
     uint32_t device_updates;
+    /* of several ranks; the plan is that of rank 0, which holds as much as any. Device budget >= device_slots
+     * x chunk_bytes + frame_bytes + region_bytes */
+    uint32_t frames;         /* groups of chunks of which the other ranks' members stand on the device */
+    bool gathers_ahead;      /* an op's gathers run beside the op before it */
+    uint64_t frame_bytes;    /* frames x (ranks - 1) x chunk_bytes */
+    uint64_t ring_bytes;     /* part of the region: gradients that arrive from other ranks */
+    uint64_t gathered_bytes; /* params that the rank receives in a step; sent as much, up to a tail */
+    uint64_t reduced_bytes;  /* gradients, likewise */
 } tide_pool_plan;
 
 /* Plan a pool without making one and without allocating the model's memory. The plan depends only on

@@ -96,9 +96,13 @@ static void complete(tide_model_config *config)
     }
 
 static const tide_model_config presets[] = {
-    PRESET("gpt2-nano", 6, 256, 8, 256, 256),         PRESET("gpt2", 12, 768, 12, 1024, 50257),
-    PRESET("gpt2-medium", 24, 1024, 16, 1024, 50257), PRESET("gpt2-large", 36, 1280, 20, 1024, 50257),
-    PRESET("gpt2-xl", 48, 1600, 25, 1024, 50257),     {.family = NULL},
+    PRESET("gpt2-nano", 6, 256, 8, 256, 256),
+    PRESET("gpt2", 12, 768, 12, 1024, 50257),
+    PRESET("gpt2-medium", 24, 1024, 16, 1024, 50257),
+    PRESET("gpt2-large", 36, 1280, 20, 1024, 50257),
+    PRESET("gpt2-xl", 48, 1600, 25, 1024, 50257),
+    PRESET("gpt-1t", 128, 25600, 200, 2048, 50257),
+    {.family = NULL},
 };
 
 /* Attention masks, which some files hold as tensors. */

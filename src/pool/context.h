@@ -48,6 +48,27 @@ static inline uint32_t tide_context_add_part(const tide_pool_context *context, t
     return count;
 }
 
+/* The shard of the params that this rank owns; a plan of several ranks is that of rank 0. */
+static inline tide_shard tide_context_shard(const tide_pool_context *context)
+{
+    const tide_ranks_options *ranks = &context->options.ranks;
+    return (tide_shard){.ranks = ranks->zero_stage == 0 ? 1 : ranks->count, .rank = 0};
+}
+
+/* The sum groups of this rank. */
+static inline uint32_t tide_context_sum_groups(const tide_pool_context *context)
+{
+    return context->options.sum_groups / context->options.ranks.count;
+}
+
+/* Two parts of gradients from each rank: one that arrives while the other is summed. */
+static inline uint64_t tide_context_ring_bytes(const tide_pool_context *context)
+{
+    const uint64_t part_bytes = UINT64_C(2) << 20;
+    const uint32_t ranks = context->options.ranks.count;
+    return ranks > 1 ? 2 * ranks * part_bytes : 0;
+}
+
 /* The stream on which gradients are finished. */
 static inline tide_stream tide_context_finish_stream(const tide_pool_context *context)
 {

@@ -3,6 +3,7 @@
 #include "src/pool/internal.h"
 
 #include "base/align.h"
+#include "base/minmax.h"
 #include "base/team.h"
 #include "offload/topology.h"
 
@@ -11,10 +12,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MIN_CHUNK_BYTES = 256 * 1024, DEFAULT_STAGING_BYTES = 1024 * 1024 };
+enum { MIN_CHUNK_BYTES = 256 * 1024, DEFAULT_STAGING_BYTES = 1024 * 1024, ZERO_STAGE_MAX = 3 };
 #define MAX_CHUNK_BYTES     (UINT64_C(1) << 30)
 #define MAX_STAGING_BYTES   (UINT64_C(1) << 40)
 #define DEFAULT_CHUNK_BYTES (UINT64_C(64) << 20)
+#define RANKS_CHUNK_BYTES   (UINT64_C(2) << 20) /* no smaller ones are chosen for several ranks */
 
 void tide_pool_options_default(tide_pool_options *options)
 {
@@ -26,6 +28,7 @@ void tide_pool_options_default(tide_pool_options *options)
         .staging_bytes = DEFAULT_STAGING_BYTES,
         .prefetch = true,
         .placement = TIDE_PLACEMENT_AUTO,
+        .ranks = {.count = 1, .zero_stage = ZERO_STAGE_MAX},
         /* the null device simulates an H200 and its host, with the link of link_bytes_per_second */
         .machine = {.flops_per_second = 790e12,
                     .device_bytes_per_second = 4.8e12,
@@ -60,7 +63,10 @@ static tide_status sizes_check(const tide_pool_options *options)
         uint64_t value, most;
     } sizes[] = {{"staging_bytes", options->staging_bytes, MAX_STAGING_BYTES},
                  {"threads", options->threads, TIDE_THREADS_MAX},
+                 {"ranks.count", options->ranks.count, TIDE_SUM_GROUPS_MAX},
                  {"sum_groups", options->sum_groups, TIDE_SUM_GROUPS_MAX},
+                 {"ranks.zero_stage", options->ranks.zero_stage, ZERO_STAGE_MAX},
+                 {"ranks.reshard", (uint64_t)options->ranks.reshard, TIDE_RESHARD_OFF},
                  {"delay_max_us", options->checks.delay_max_us, TIDE_DELAY_MAX_US}};
     for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
         if (sizes[i].value > sizes[i].most)
@@ -88,6 +94,9 @@ static tide_status options_check(const tide_pool_options *options)
     if (options->reduce_dtype != TIDE_DTYPE_FP32 && options->reduce_dtype != TIDE_DTYPE_BF16)
         return tide_fail(TIDE_ERROR_ARGUMENT, "pool: reduce_dtype %d is neither fp32 nor bf16",
                          (int)options->reduce_dtype);
+    if (options->sum_groups % options->ranks.count != 0)
+        return tide_fail(TIDE_ERROR_ARGUMENT, "pool: sum_groups is %u, it must be a multiple of %u ranks",
+                         options->sum_groups, options->ranks.count);
     if (options->checks.finish_beside && options->checks.guard)
         return tide_fail(TIDE_ERROR_ARGUMENT,
                          "pool: checks.finish_beside and checks.guard exclude each other");
@@ -106,8 +115,10 @@ static tide_status options_complete(const tide_pool_options *given, tide_pool_op
         options->chunk_bytes = DEFAULT_CHUNK_BYTES;
     if (options->staging_bytes == 0)
         options->staging_bytes = DEFAULT_STAGING_BYTES;
+    if (options->ranks.count == 0)
+        options->ranks.count = 1;
     if (options->sum_groups == 0)
-        options->sum_groups = 1;
+        options->sum_groups = options->ranks.count;
     tide_status status = options_check(options);
     if (options->update != NULL)
         options->placement = TIDE_PLACEMENT_HOST;
@@ -179,6 +190,57 @@ static tide_status groups_check(uint32_t groups, const tide_description *descrip
     return TIDE_OK;
 }
 
+static tide_status pack(const tide_pool_context *context, tide_description *description, bool two_ends,
+                        tide_packing *packing)
+{
+    return tide_packing_create(packing, description,
+                               &(tide_packing_options){.chunk_bytes = context->options.chunk_bytes,
+                                                       .shard = tide_context_shard(context),
+                                                       .placement = context->options.placement,
+                                                       .sum_groups = tide_context_sum_groups(context),
+                                                       .two_ends = two_ends,
+                                                       .ring_bytes = tide_context_ring_bytes(context)});
+}
+
+/* What a plan of several ranks should have. */
+typedef enum wish {
+    WISH_AHEAD_TWO_ENDS = 0, /* gathers ahead, and accumulators of neighbouring ops side by side */
+    WISH_AHEAD,
+    WISH_FIT,
+    WISHES,
+} wish;
+
+static bool comes_true(const tide_pool_context *context, wish of)
+{
+    const tide_pool_plan *plan = &context->plan;
+    const bool fits =
+        tide_min_u64(plan->device_memory_bytes, plan->device_available_bytes) >= plan->least_device_bytes;
+    return fits && (of == WISH_FIT || plan->gathers_ahead || context->options.ranks.zero_stage == 0);
+}
+
+/* Plan several ranks with the first wish that comes true, and for that with the largest chunks; with
+ * `any_chunk` they may be smaller than those of the options. */
+static tide_status plan_of_ranks(tide_pool_context *context, tide_description *description, bool any_chunk,
+                                 bool refuse, tide_packing *packing)
+{
+    const uint64_t largest = context->options.chunk_bytes,
+                   smallest = any_chunk ? tide_max_u64(context->factory.chunk_bytes_min, RANKS_CHUNK_BYTES)
+                                        : largest;
+    for (wish of = WISH_AHEAD_TWO_ENDS; of < WISHES; of++)
+        for (uint64_t chunk = largest; chunk >= smallest; chunk /= 2) {
+            tide_packing_destroy(packing);
+            context->options.chunk_bytes = chunk;
+            tide_status status = pack(context, description, of == WISH_AHEAD_TWO_ENDS, packing);
+            if (status == TIDE_OK)
+                status = tide_plan_make(context, false, &context->plan);
+            if (status != TIDE_OK)
+                return status;
+            if (comes_true(context, of))
+                return refuse ? tide_plan_make(context, true, &context->plan) : TIDE_OK;
+        }
+    return refuse ? tide_plan_make(context, true, &context->plan) : TIDE_OK;
+}
+
 /* Set the fields of a context that are known before its device is open: options, factory, packing and plan.
  * `packing` is the caller's, who destroys it, even after a failure. */
 static tide_status context_plan(const char *call, const tide_pool_options *options,
@@ -192,17 +254,15 @@ static tide_status context_plan(const char *call, const tide_pool_options *optio
     if (status == TIDE_OK)
         status = states_check(options, description);
     if (status == TIDE_OK)
-        status = groups_check(context->options.sum_groups, description);
+        status = groups_check(tide_context_sum_groups(context), description);
     if (status == TIDE_OK)
         status = device_find(&context->options, &context->factory);
     context->kernels = context->factory.kernels;
-    if (status == TIDE_OK)
-        status =
-            tide_packing_create(packing, description,
-                                &(tide_packing_options){.chunk_bytes = context->options.chunk_bytes,
-                                                        .placement = context->options.placement,
-                                                        .sum_groups = context->options.sum_groups,
-                                                        .two_ends = context->options.checks.finish_beside});
+    if (status != TIDE_OK)
+        return status;
+    if (context->options.ranks.count > 1)
+        return plan_of_ranks(context, description, options->chunk_bytes == 0, refuse, packing);
+    status = pack(context, description, context->options.checks.finish_beside, packing);
     return status == TIDE_OK ? tide_plan_make(context, refuse, &context->plan) : status;
 }
 
@@ -292,6 +352,9 @@ tide_status tide_pool_make(const tide_pool_options *options, tide_description *d
         return TIDE_ERROR_NO_MEMORY;
     tide_status status =
         context_plan("tide_pool_create", options, description, true, &pool->packing, &pool->context);
+    if (status == TIDE_OK && pool->context.options.ranks.count > 1)
+        status = tide_fail(TIDE_ERROR_UNSUPPORTED, "pool: %u ranks can be planned, but not run yet",
+                           pool->context.options.ranks.count);
     if (status == TIDE_OK)
         status = own_name(&pool->context);
     if (status == TIDE_OK) {

@@ -123,7 +123,7 @@ static void place_region(tide_packing *packing, const tide_gradients *gradients,
     region->shared_offset = tide_align_up(packing->description->nonmodel_bytes);
     region->blocks_offset = place_shared(packing, gradients, sum_groups, region->shared_offset);
     region->scalars_offset = region->blocks_offset + tide_align_up(region->blocks_count * sizeof(double));
-    region->workspace_offset = region->scalars_offset + TIDE_SCALAR_BYTES;
+    region->workspace_offset = region->scalars_offset + TIDE_SCALAR_BYTES + region->ring_bytes;
     if (packing->two_ends)
         place_at_two_ends(packing, sum_groups);
     else
@@ -206,11 +206,13 @@ tide_status tide_packing_create(tide_packing *packing, tide_description *descrip
                                 const tide_packing_options *options)
 {
     assert(options->sum_groups > 0);
-    *packing = (tide_packing){
-        .description = description, .sum_groups = options->sum_groups, .two_ends = options->two_ends};
+    *packing = (tide_packing){.description = description,
+                              .sum_groups = options->sum_groups,
+                              .two_ends = options->two_ends,
+                              .region = {.ring_bytes = options->ring_bytes}};
     tide_ops ops = {.count = 0};
     tide_status status =
-        tide_layout_create(description, options->chunk_bytes, TIDE_SHARD_ALL, &packing->layout);
+        tide_layout_create(description, options->chunk_bytes, options->shard, &packing->layout);
     if (status == TIDE_OK)
         status = tide_ops_create(&ops, packing->layout);
     if (status == TIDE_OK && !make_tables(packing))

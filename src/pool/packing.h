@@ -1,7 +1,7 @@
 /* A description laid out in chunks of one size: the place of each param and activation in the chunks, the
  * memory that each op needs, and every offset in the region.
  *
- *     region   | non-model | shared accumulators | norm blocks | scalars | the op's workspace, accumulators |
+ *     region   | non-model | shared accumulators | norm blocks | scalars | ring | the op's workspace, accumulators |
  *
  * Accumulators come in sets (tidepool/pool.h, section 5, defines sum groups). Of V sum groups each has a set
  * of its own of a shared accumulator, since its op may not close the gradient. An op's own accumulators need
@@ -41,6 +41,7 @@ typedef struct tide_region_layout {
     uint64_t ends_offset;      /* with two ends where LOW begins, else workspace_offset */
     uint64_t total_bytes;
     uint64_t sets_bytes; /* of total_bytes, the share of sets beyond the first */
+    uint64_t ring_bytes; /* behind the scalars, for gradients that arrive from other ranks */
 } tide_region_layout;
 
 enum { TIDE_SCALAR_BYTES = TIDE_ALIGNMENT_BYTES }; /* of the norm's scalar, in the region and on the host */
@@ -112,9 +113,11 @@ tide_region_range tide_packing_part(const tide_packing *packing, tide_region_par
 
 typedef struct tide_packing_options {
     uint64_t chunk_bytes;
+    tide_shard shard;
     tide_placement placement;
-    uint32_t sum_groups;
+    uint32_t sum_groups; /* of this rank */
     bool two_ends;
+    uint64_t ring_bytes; /* for gradients that arrive from other ranks */
 } tide_packing_options;
 
 /* Pack a description that tide_packing_check allows; fixes it. Statuses of tide_layout_create. After a

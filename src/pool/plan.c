@@ -96,12 +96,13 @@ static bool suffices(const tide_pool_context *context, uint64_t chunk_bytes, uin
     tide_ops ops = {.count = 0};
     tide_layout *layout = NULL;
     tide_slot_needs needs;
-    bool does =
-        tide_layout_create(context->packing->description, chunk_bytes, TIDE_SHARD_ALL, &layout) == TIDE_OK &&
-        tide_ops_create(&ops, layout) == TIDE_OK;
+    bool does = tide_layout_create(context->packing->description, chunk_bytes, tide_context_shard(context),
+                                   &layout) == TIDE_OK &&
+                tide_ops_create(&ops, layout) == TIDE_OK;
     if (does) {
         tide_manager_needs(&ops, context->options.placement, &needs);
-        does = needs.device_slots * chunk_bytes + context->packing->region.total_bytes <= budget;
+        const uint64_t slots = needs.device_slots + needs.frames * tide_plan_frame_slots(context);
+        does = slots * chunk_bytes + context->packing->region.total_bytes <= budget;
     }
     tide_ops_destroy(&ops);
     tide_layout_destroy(layout);
@@ -113,7 +114,14 @@ static bool suffices(const tide_pool_context *context, uint64_t chunk_bytes, uin
 static tide_status refuse_device(const tide_pool_context *context, const tide_pool_plan *plan,
                                  uint64_t budget)
 {
-    char advice[80] = "", groups[80] = "";
+    char advice[80] = "", groups[80] = "", frames[160] = "";
+    const uint64_t frame = tide_plan_frame_slots(context), least = tide_plan_least_frames(context),
+                   fewest = context->packing->needs.frames;
+    if (frame > 0)
+        snprintf(frames, sizeof frames, ", %llu of frames for the chunks of %llu other ranks%s",
+                 (unsigned long long)(least * frame * plan->chunk_bytes), (unsigned long long)frame,
+                 least > fewest ? " (all of them; ZeRO stage 3 with --reshard-after-forward auto needs fewer)"
+                                : "");
     if (plan->sum_group_bytes > 0)
         snprintf(groups, sizeof groups, " (%llu of them since there are %u sum groups)",
                  (unsigned long long)plan->sum_group_bytes, context->packing->sum_groups);
@@ -122,12 +130,13 @@ static tide_status refuse_device(const tide_pool_context *context, const tide_po
         if (suffices(context, chunk, budget))
             snprintf(advice, sizeof advice, " (with chunks of %llu bytes this one would do)",
                      (unsigned long long)chunk);
-    return tide_fail(
-        TIDE_ERROR_BUDGET,
-        "device budget of %llu bytes is too small: op %s needs %llu bytes of chunks beside %llu of region%s; "
-        "the least budget is %llu bytes%s",
-        (unsigned long long)budget, plan->largest_op, (unsigned long long)plan->largest_op_bytes,
-        (unsigned long long)plan->region_bytes, groups, (unsigned long long)plan->least_device_bytes, advice);
+    return tide_fail(TIDE_ERROR_BUDGET,
+                     "device budget of %llu bytes is too small: op %s needs %llu bytes of chunks%s beside "
+                     "%llu of region%s; "
+                     "the least budget is %llu bytes%s",
+                     (unsigned long long)budget, plan->largest_op, (unsigned long long)plan->largest_op_bytes,
+                     frames, (unsigned long long)plan->region_bytes, groups,
+                     (unsigned long long)plan->least_device_bytes, advice);
 }
 
 /* The device's name for messages about its memory; for a null device, the name of the device that it
@@ -143,7 +152,7 @@ static const char *device_told(const tide_pool_options *options)
 /* Refuse a budget for which the GPU has too little free memory, which other programs may be using. */
 static tide_status check_available(const tide_pool_context *context, const tide_pool_plan *plan)
 {
-    const uint64_t needed = plan->device_slots * plan->chunk_bytes + plan->region_bytes;
+    const uint64_t needed = plan->device_slots * plan->chunk_bytes + plan->frame_bytes + plan->region_bytes;
     if (needed <= context->factory.available_bytes)
         return TIDE_OK;
     return tide_fail(
@@ -176,7 +185,8 @@ static void plan_sizes(const tide_pool_context *context, tide_pool_plan *plan)
     plan->nonmodel_bytes = region->shared_offset;
     plan->workspace_bytes = region->total_bytes - region->workspace_offset;
     plan->shared_accumulator_bytes = region->blocks_offset - region->shared_offset;
-    plan->scalar_bytes = region->workspace_offset - region->blocks_offset;
+    plan->scalar_bytes = region->workspace_offset - region->blocks_offset - region->ring_bytes;
+    plan->ring_bytes = region->ring_bytes;
     plan->sum_group_bytes = region->sets_bytes;
     plan->buffer_bytes = buffer_bytes(context);
 }
@@ -242,17 +252,25 @@ static tide_status plan_device(const tide_pool_context *context, bool refuse, ti
     const tide_slot_needs *needs = &context->packing->needs;
     const uint64_t chunk = plan->chunk_bytes, all = tide_layout_chunk_count(context->packing->layout);
     const uint64_t host = context->options.host_memory_bytes, full = full_device_slots(context);
+    const uint64_t frame = tide_plan_frame_slots(context), groups = plan->chunks[TIDE_SPACE_PARAM];
+    const uint64_t least = needs->device_slots + tide_plan_least_frames(context) * frame;
     plan->largest_op = context->packing->ops[needs->largest_op].description->name;
     plan->largest_op_bytes = needs->largest_op_slots * chunk;
-    plan->least_device_bytes = needs->device_slots * chunk + plan->region_bytes;
-    plan->full_device_bytes = full * chunk + plan->region_bytes;
+    plan->least_device_bytes = least * chunk + plan->region_bytes;
+    plan->full_device_bytes = (full + groups * frame) * chunk + plan->region_bytes;
     /* The host's default budget depends on the device's slots, which are not known yet: assume its largest
      * value. */
     plan->device_available_bytes =
         device_available(context, host != 0 ? host : all * chunk + plan->buffer_bytes);
     plan->device_memory_bytes = device_budget(context, plan);
-    plan->device_slots = slots_of(plan->device_memory_bytes, plan->region_bytes, chunk, full);
-    if (refuse && plan->device_slots < needs->device_slots)
+    /* Frames use any slot there is, so the slots of several ranks are no more than the device can have. */
+    const uint64_t most = frame > 0 ? plan->device_available_bytes : UINT64_MAX;
+    const uint32_t slots = slots_of(tide_min_u64(plan->device_memory_bytes, most), plan->region_bytes, chunk,
+                                    full + groups * frame);
+    plan->device_slots = slots;
+    if (frame > 0)
+        tide_plan_share_out(context, slots, used_chunks(context->packing->layout) + 1, full, plan);
+    if (refuse && slots < least)
         return refuse_device(context, plan, plan->device_memory_bytes);
     return refuse ? check_available(context, plan) : TIDE_OK;
 }
@@ -285,6 +303,9 @@ tide_status tide_plan_make(const tide_pool_context *context, bool refuse, tide_p
 {
     *plan = (tide_pool_plan){.params = 0};
     plan_sizes(context, plan);
-    const tide_status status = plan_device(context, refuse, plan);
-    return status == TIDE_OK ? plan_host(context, refuse, plan) : status;
+    tide_status status = plan_device(context, refuse, plan);
+    if (status == TIDE_OK)
+        status = plan_host(context, refuse, plan);
+    return status == TIDE_OK && context->options.ranks.count > 1 ? tide_plan_collectives(context, plan)
+                                                                 : status;
 }

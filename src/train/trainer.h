@@ -57,12 +57,13 @@ typedef struct tide_trainer_options {
     const char *data;                 /* path; NULL is allowed on the null device */
     const char *eval_data;            /* path; NULL: the files named val in data, or a part of it: data.h */
     tide_data_encoding data_encoding; /* of data and eval_data */
-    uint64_t global_batch_tokens;     /* 0: 8 sequences */
+    /* 0: 8 sequences; with several ranks the fewest of at least 8 that they can share evenly */
+    uint64_t global_batch_tokens;
     uint32_t seq_len; /* 0: the model's context, or its window if smaller; at most 4096 with weights */
     /* 0: the largest number that divides a sum group's sequences and makes at most 512 tokens, or 1 */
     uint32_t micro_batch_sequences;
     /* in how many sum groups gradients are summed (tidepool/pool.h, section 5), which divides the
-     * micro-batches. 0: as in the checkpoint from which the run resumes, else 1 */
+     * micro-batches. 0: as in the checkpoint from which the run resumes, else one a rank */
     uint32_t sum_groups;
     tide_reduce reduce;
     /* With a rate of 0 no param changes; without clipping updates run during backward. The schedule's values
@@ -146,7 +147,8 @@ typedef struct tide_trainer_plan {
     uint32_t seq_len;
     uint32_t global_batch_sequences;
     uint32_t micro_batch_sequences;
-    uint32_t micro_batches; /* of this process, which trains the whole global batch */
+    uint32_t ranks;
+    uint32_t micro_batches; /* of this rank, an even share of the global batch */
     uint32_t sum_groups;
     tide_dtype reduce_dtype;
     uint32_t blocks;            /* blocks that backward reaches: the last ones of the model */

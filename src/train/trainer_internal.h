@@ -39,6 +39,9 @@ struct tide_trainer {
 TIDE_NODISCARD tide_status tide_trainer_resolve(const tide_trainer_options *options,
                                                 tide_trainer_options *resolved);
 
+/* How many ranks share a batch, at least 1. */
+uint32_t tide_trainer_ranks(const tide_trainer_options *options);
+
 /* *frozen: for each of the model's tensors (tide_model_tensor_count) whether it is frozen; NULL if none is.
  * The caller frees it. ARGUMENT: a pattern matches nothing, only a part of a param would be frozen, or all
  * tensors would. NO_MEMORY. */

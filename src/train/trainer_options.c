@@ -1,6 +1,7 @@
 /* Default options, the values that replace defaults, and refusals that do not depend on memory. */
 #include "src/train/trainer_internal.h"
 
+#include "base/align.h"
 #include "base/minmax.h"
 #include "src/checkpoint/loss_scale.h"
 #include "src/pool/device_factory.h"
@@ -84,10 +85,27 @@ static tide_status resolve_sequence(tide_trainer_options *options)
     return TIDE_OK;
 }
 
+uint32_t tide_trainer_ranks(const tide_trainer_options *options)
+{
+    return tide_max_u32(options->pool.ranks.count, 1);
+}
+
+/* The default batch: 8 sequences; with several ranks the fewest micro-batches that are at least so many and
+ * divide among the ranks. */
+static uint64_t default_batch(const tide_trainer_options *options)
+{
+    const uint32_t ranks = tide_trainer_ranks(options), least = DEFAULT_BATCH_SEQUENCES;
+    if (ranks == 1)
+        return (uint64_t)least * options->seq_len;
+    const uint64_t given = options->micro_batch_sequences;
+    const uint64_t sequences = given != 0 ? given : default_micro_batch(least, options->seq_len, 1);
+    return tide_round_up(tide_ceil_div(least, sequences), options->sum_groups) * sequences * options->seq_len;
+}
+
 static tide_status resolve_batch(tide_trainer_options *options)
 {
     if (options->global_batch_tokens == 0)
-        options->global_batch_tokens = (uint64_t)DEFAULT_BATCH_SEQUENCES * options->seq_len;
+        options->global_batch_tokens = default_batch(options);
     const uint64_t sequences = options->global_batch_tokens / options->seq_len;
     if (options->global_batch_tokens % options->seq_len != 0)
         return tide_fail(TIDE_ERROR_ARGUMENT,
@@ -134,6 +152,17 @@ static tide_status check_groups(bool given, tide_trainer_options *options)
 {
     const uint64_t micro_batches =
         options->global_batch_tokens / options->seq_len / options->micro_batch_sequences;
+    const uint32_t ranks = tide_trainer_ranks(options);
+    if (micro_batches % ranks != 0)
+        return tide_fail(TIDE_ERROR_ARGUMENT,
+                         "%u ranks: the batch's %llu micro-batches of %u sequences do not divide among them; "
+                         "%llu tokens would",
+                         ranks, (unsigned long long)micro_batches, options->micro_batch_sequences,
+                         (unsigned long long)(tide_round_up(micro_batches, ranks) *
+                                              options->micro_batch_sequences * options->seq_len));
+    if (options->sum_groups % ranks != 0)
+        return tide_fail(TIDE_ERROR_ARGUMENT, "%u sum groups: of %u ranks each has equally many; %u would do",
+                         options->sum_groups, ranks, (uint32_t)tide_round_up(options->sum_groups, ranks));
     if (micro_batches % options->sum_groups == 0)
         return TIDE_OK;
     if (!given) {

@@ -52,14 +52,15 @@ typedef struct model_variant {
 static tide_decoder_options model_options(const tide_trainer_options *options, const model_variant *variant)
 {
     const uint64_t sequences = options->global_batch_tokens / options->seq_len;
+    const uint32_t ranks = tide_trainer_ranks(options);
     return (tide_decoder_options){
         .config = options->model,
         .dtype = options->dtype,
         .seq_len = options->seq_len,
         .micro_batch_sequences = options->micro_batch_sequences,
-        .micro_batches = (uint32_t)(sequences / options->micro_batch_sequences),
+        .micro_batches = (uint32_t)(sequences / options->micro_batch_sequences / ranks),
         .global_micro_batches = (uint32_t)(sequences / options->micro_batch_sequences),
-        .sum_groups = options->pool.sum_groups,
+        .sum_groups = options->pool.sum_groups / ranks,
         .recompute = variant->recompute,
         .frozen = variant->frozen,
         .kernels = variant->kernels,
@@ -102,7 +103,7 @@ static uint64_t device_need(const tide_pool_plan *none_saved, uint64_t saved_blo
         none_saved->space_bytes[TIDE_SPACE_ACTIVATION] + saved_blocks * saved_block_bytes;
     const uint64_t activation_chunks = tide_ceil_div(activation_bytes, chunk);
     const uint64_t spare = 1;
-    return none_saved->region_bytes +
+    return none_saved->region_bytes + none_saved->frame_bytes +
            (none_saved->chunks[TIDE_SPACE_PARAM] + activation_chunks + spare) * chunk;
 }
 
@@ -113,10 +114,11 @@ static bool all_fits(const tide_pool_plan *none_saved, uint64_t saved_block_byte
     const uint64_t chunk = none_saved->chunk_bytes, spare = 1;
     const uint64_t activation_bytes =
         none_saved->space_bytes[TIDE_SPACE_ACTIVATION] + saved_blocks * saved_block_bytes;
+    const uint64_t taken = none_saved->region_bytes + none_saved->frame_bytes;
     const uint64_t chunks = none_saved->chunks[TIDE_SPACE_PARAM] + none_saved->chunks[TIDE_SPACE_STATE] +
                             tide_ceil_div(activation_bytes, chunk);
     return device_bytes / 2 + host_bytes / 2 > UINT64_MAX / 4 ||
-           chunks + spare <= (device_bytes - tide_min_u64(none_saved->region_bytes, device_bytes)) / chunk +
+           chunks + spare <= (device_bytes - tide_min_u64(taken, device_bytes)) / chunk +
                                  (host_bytes - tide_min_u64(none_saved->buffer_bytes, host_bytes)) / chunk;
 }
 
@@ -263,6 +265,7 @@ static tide_trainer_plan describe(const tide_trainer_options *options, const mod
         .seq_len = options->seq_len,
         .global_batch_sequences = of_model.global_micro_batches * options->micro_batch_sequences,
         .micro_batch_sequences = options->micro_batch_sequences,
+        .ranks = tide_trainer_ranks(options),
         .micro_batches = of_model.micro_batches,
         .sum_groups = options->pool.sum_groups,
         .reduce_dtype = options->pool.reduce_dtype,

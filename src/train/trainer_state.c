@@ -169,7 +169,7 @@ tide_status tide_trainer_adopt_sums(tide_trainer_options *options)
 {
     const bool open = options->sum_groups == 0 || options->reduce == TIDE_REDUCE_AUTO;
     tide_checkpoint_found from = {.exists = false};
-    tide_train_state saved = {.sum_groups = 1, .reduce_dtype = TIDE_DTYPE_FP32};
+    tide_train_state saved = {.sum_groups = tide_trainer_ranks(options), .reduce_dtype = TIDE_DTYPE_FP32};
     tide_status status = open ? tide_trainer_find(options, &from) : TIDE_OK;
     if (status == TIDE_OK && from.exists)
         status = tide_checkpoint_peek(options->files != NULL ? options->files : tide_files_posix(), from.path,

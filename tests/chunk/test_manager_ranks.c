@@ -101,6 +101,40 @@ static void a_gather_ahead_needs_a_slot_more_than_the_largest_op_and_its_update(
     world_destroy(&w);
 }
 
+static void too_many_early_reduces_wait(void **state)
+{
+    const tide_manager_options options = {
+        .device_slots = 3, .host_slots = 8, .placement = TIDE_PLACEMENT_DEVICE, .frames = 2};
+    bool appended = true;
+    tide_command command;
+    world_draw_pair(&w, SABOTAGE_NONE);
+    world_start(&w, &options);
+    tide_manager *m = w.rank[0].manager;
+    assert_int_equal(tide_manager_reduce(m, 0, 0, 64, &appended), TIDE_ERROR_STATE);
+    assert_ok(tide_manager_step_begin(m, true, true));
+    assert_ok(tide_manager_begin(m, 0));
+    while (!tide_manager_ready(m)) {
+        assert_true(tide_manager_next(m, &command));
+        tide_manager_done(m, command.id, TIDE_OK);
+    }
+    for (uint32_t i = 0; i < TIDE_EARLY_REDUCES_MAX; i++) {
+        assert_ok(tide_manager_reduce(m, 0, 64 * i, 64, &appended));
+        assert_true(appended);
+    }
+    for (uint32_t i = 0; i < 2; i++) {
+        const uint32_t count = tide_roll_count(&m->collectives.roll);
+        assert_ok(tide_manager_reduce(m, 0, 8192, 64, &appended));
+        assert_false(appended);
+        assert_int_equal(tide_roll_count(&m->collectives.roll), count);
+        assert_true(tide_manager_next(m, &command));
+        assert_int_equal(command.collective.first, 64 * i);
+        tide_manager_done(m, command.id, TIDE_OK);
+        assert_ok(tide_manager_reduce(m, 0, 4096 + 64 * i, 64, &appended));
+        assert_true(appended);
+    }
+    world_destroy(&w);
+}
+
 /* --- rules broken on purpose --- */
 
 /* Plays a world in another process. Returns whether it failed, be it by an assertion; *deadlock: it hung. */
@@ -168,6 +202,7 @@ int main(int count, char **arguments)
         first_seed = strtoull(arguments[2], NULL, 10);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_gather_ahead_needs_a_slot_more_than_the_largest_op_and_its_update),
+        cmocka_unit_test(too_many_early_reduces_wait),
         cmocka_unit_test(random_programs_run_on_all_ranks),
         cmocka_unit_test(everything_was_met),
         cmocka_unit_test(each_rule_that_is_broken_is_found),

@@ -165,7 +165,7 @@ static void an_unknown_model_names_the_presets(void **unused)
 {
     tide_model_config config;
     assert_int_equal(tide_model_config_open("gpt3", &config), TIDE_ERROR_IO);
-    assert_non_null(strstr(tide_message(), "gpt2-nano, gpt2, gpt2-medium, gpt2-large, gpt2-xl"));
+    assert_non_null(strstr(tide_message(), "gpt2-nano, gpt2, gpt2-medium, gpt2-large, gpt2-xl, gpt-1t"));
     assert_int_equal(tide_model_config_open("/tmp", &config), TIDE_ERROR_IO);
     assert_int_equal(tide_model_config_open("/dev/null", &config), TIDE_ERROR_IO);
 }

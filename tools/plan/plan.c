@@ -28,13 +28,32 @@ typedef struct planning {
 
 /* ---- 1: run and machine ---- */
 
+static bool has_ranks(const planning *run)
+{
+    return run->options.pool.ranks.count > 1;
+}
+
+/* Finds the machine; if it is this one, measures it with one rank. */
+static tide_status machine_open(planning *run)
+{
+    tide_train_settings one = run->settings.run;
+    tide_trainer_options options = run->options;
+    if (has_ranks(run)) {
+        tide_pool_options usual;
+        tide_pool_options_default(&usual);
+        one.trainer.pool.ranks = options.pool.ranks = usual.ranks;
+        one.trainer.pool.chunk_bytes = options.pool.chunk_bytes = usual.chunk_bytes;
+    }
+    return tide_plan_machine_find(run->settings.machine, &one, &options, &run->machine);
+}
+
 static tide_status run_open(planning *run)
 {
     const tide_plan_settings *settings = &run->settings;
     const tide_train_settings *train = &settings->run;
     tide_status status = tide_train_settings_apply(train, "null", &run->options);
     if (status == TIDE_OK)
-        status = tide_plan_machine_find(settings->machine, train, &run->options, &run->machine);
+        status = machine_open(run);
     if (status == TIDE_OK)
         status = tide_performance_resolve(&run->options);
     if (status != TIDE_OK)
@@ -57,7 +76,9 @@ static tide_plan plan_of(const planning *run)
 static tide_status performance(const tide_trainer_options *options, const tide_machine_profile *profile,
                                tide_plan *plan)
 {
-    const tide_status status = tide_performance_make(options, profile, NULL, &plan->performance);
+    const bool alone = options->pool.ranks.count <= 1;
+    const tide_status status = alone ? tide_performance_make(options, profile, NULL, &plan->performance)
+                                     : tide_performance_memory(options, profile, &plan->performance);
     plan->fits = status == TIDE_OK;
     if (status != TIDE_ERROR_BUDGET)
         return status;
@@ -68,6 +89,8 @@ static tide_status performance(const tide_trainer_options *options, const tide_m
 static void advise(const planning *run, tide_plan *plan)
 {
     const tide_performance_how how = {.go_on = tide_stop_not_wanted};
+    if (plan->fits && has_ranks(run))
+        return;
     if (plan->fits) {
         plan->free_batch = tide_advise_free_batch(&run->options, plan->profile, &how, &plan->performance);
         plan->has_free_batch = !tide_stop_wanted();
@@ -94,6 +117,10 @@ static tide_status one_print(const planning *run, tide_plan *plan)
     const tide_status status = tide_plan_print_memory(plan, stdout);
     if (status != TIDE_OK)
         return status;
+    if (has_ranks(run)) {
+        tide_plan_print_ranks(plan, stdout);
+        return TIDE_OK;
+    }
     tide_plan_print_time(plan, stdout);
     fflush(stdout); /* finding the proposals takes a while */
     advise(run, plan);

@@ -36,8 +36,33 @@ static void memory_json(tide_json_line *line, const tide_performance *performanc
     tide_json_count(line, "least_host_bytes", pool->least_host_bytes);
     tide_json_count(line, "full_device_bytes", pool->full_device_bytes);
     tide_json_count(line, "full_host_bytes", pool->full_host_bytes);
+    if (plan->ranks > 1)
+        return tide_json_close(line, '}');
     tide_json_count(line, "device_bytes_peak", performance->step.device_bytes_peak);
     tide_json_count(line, "host_bytes_peak", performance->step.host_bytes_peak);
+    tide_json_close(line, '}');
+}
+
+static void ranks_json(tide_json_line *line, const tide_plan *of)
+{
+    const tide_trainer_plan *plan = &of->performance.plan;
+    const tide_ranks_options *ranks = &of->options->pool.ranks;
+    static const char *const reshards[] = {"auto", "on", "off"};
+    tide_json_open(line, "ranks", '{');
+    tide_json_count(line, "count", ranks->count);
+    tide_json_count(line, "zero_stage", ranks->zero_stage);
+    tide_json_text(line, "reshard_after_forward", reshards[ranks->reshard]);
+    tide_json_count(line, "tokens", plan->global_batch_tokens);
+    tide_json_count(line, "seq_len", plan->seq_len);
+    tide_json_count(line, "micro_batches", plan->micro_batches);
+    tide_json_count(line, "sum_groups", plan->sum_groups);
+    tide_json_text(line, "reduce_dtype", tide_dtype_name(plan->reduce_dtype));
+    tide_json_count(line, "frames", plan->pool.frames);
+    tide_json_count(line, "frame_bytes", plan->pool.frame_bytes);
+    tide_json_bool(line, "gathers_ahead", plan->pool.gathers_ahead);
+    tide_json_count(line, "ring_bytes", plan->pool.ring_bytes);
+    tide_json_count(line, "gathered_bytes", plan->pool.gathered_bytes);
+    tide_json_count(line, "reduced_bytes", plan->pool.reduced_bytes);
     tide_json_close(line, '}');
 }
 
@@ -107,7 +132,10 @@ tide_status tide_plan_print_json(const tide_plan *plan, FILE *out)
     tide_json_bool(&line, "fits", plan->fits);
     if (plan->fits) {
         memory_json(&line, &plan->performance);
-        step_json(&line, &plan->performance);
+        if (plan->performance.plan.ranks > 1)
+            ranks_json(&line, plan);
+        else
+            step_json(&line, &plan->performance);
         if (plan->has_free_batch)
             tide_json_count(&line, "free_batch_tokens", plan->free_batch);
     } else {

@@ -29,10 +29,12 @@ static tide_status check(const tide_plan_settings *settings)
 {
     if (settings->accounting == 0 && settings->params > 0)
         return tide_fail(TIDE_ERROR_ARGUMENT, "tidepool plan: --params needs --accounting");
-    if (settings->accounting == 0 && settings->ranks > 1)
-        return tide_fail(TIDE_ERROR_ARGUMENT,
-                         "tidepool plan: --ranks %llu needs --accounting: one process trains, so far",
-                         (unsigned long long)settings->ranks);
+    if (settings->accounting == 0 && settings->ranks > TIDE_SUM_GROUPS_MAX)
+        return tide_fail(TIDE_ERROR_ARGUMENT, "tidepool plan: --ranks %llu: at most %d without --accounting",
+                         (unsigned long long)settings->ranks, TIDE_SUM_GROUPS_MAX);
+    if (settings->accounting == 0 && settings->ranks > 1 && (settings->largest || settings->compare != NULL))
+        return tide_fail(TIDE_ERROR_ARGUMENT, "tidepool plan: %s is of one rank: without --ranks",
+                         settings->largest ? "--largest" : "--compare");
     if (settings->run.model == NULL && !(settings->accounting != 0 && settings->params > 0))
         return tide_fail(TIDE_ERROR_ARGUMENT, "tidepool plan: --model is required%s",
                          settings->accounting != 0 ? ", or --params" : "");
@@ -52,6 +54,17 @@ tide_status tide_plan_settings_parse(int count, char *const *arguments, tide_pla
     tide_status status = tide_options_parse(table, count, arguments, &parsed, given);
     if (status == TIDE_OK)
         status = check(&parsed);
+    if (status == TIDE_OK && parsed.ranks == 1 &&
+        (tide_options_given(table, given, "--zero-stage") ||
+         tide_options_given(table, given, "--reshard-after-forward")))
+        status = tide_fail(TIDE_ERROR_ARGUMENT, "tidepool plan: %s needs --ranks N of 2 or more",
+                           tide_options_given(table, given, "--zero-stage") ? "--zero-stage"
+                                                                            : "--reshard-after-forward");
+    if (status == TIDE_OK && parsed.accounting == 0) {
+        parsed.run.trainer.pool.ranks.count = (uint32_t)parsed.ranks;
+        if (parsed.ranks > 1 && !tide_options_given(table, given, "--chunk-size"))
+            parsed.run.trainer.pool.chunk_bytes = 0; /* the planner chooses */
+    }
     if (status == TIDE_OK && parsed.accounting != 0 &&
         (tide_options_given(table, given, "--machine") || tide_options_given(table, given, "--ram") ||
          parsed.json))

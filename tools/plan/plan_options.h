@@ -13,8 +13,8 @@ typedef struct tide_plan_settings {
     bool largest;
     const char *compare; /* NULL: not given */
     int accounting;      /* none, zero, tidepool, patrickstar */
-    uint64_t ranks;
-    double params; /* 0: the model's number */
+    uint64_t ranks;      /* of a plan, too: run.trainer.pool.ranks.count */
+    double params;       /* 0: the model's number */
 } tide_plan_settings;
 
 extern const tide_option_table tide_plan_table;

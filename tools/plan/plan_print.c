@@ -60,10 +60,36 @@ tide_status tide_plan_print_memory(const tide_plan *plan, FILE *out)
             tide_count_noun(trainer->global_batch_tokens, "token", tokens),
             tide_count_noun(trainer->global_batch_sequences, "sequence", sequences), trainer->seq_len,
             tide_count_noun(trainer->micro_batches, "micro-batch", parts));
+    if (trainer->ranks > 1)
+        fprintf(out, " on each of %u ranks", trainer->ranks);
     tide_report_sums(trainer, out);
     fprintf(out, "\n");
     named.pool.largest_op = plan->performance.largest_op;
     return tide_report_plan(&named, out);
+}
+
+void tide_plan_print_ranks(const tide_plan *plan, FILE *out)
+{
+    const tide_pool_plan *pool = &plan->performance.plan.pool;
+    const tide_ranks_options *ranks = &plan->options->pool.ranks;
+    char gathered[TIDE_UNITS_TEXT_BYTES], reduced[TIDE_UNITS_TEXT_BYTES], chunk[TIDE_UNITS_TEXT_BYTES];
+    fprintf(out, "\nZeRO stage %u%s on %u ranks: each ", ranks->zero_stage,
+            ranks->zero_stage == 1 ? ", run as 2 (gradients use the params' memory)," : "", ranks->count);
+    fprintf(out,
+            ranks->zero_stage == 0 ? "has all params and their state\n"
+                                   : "owns a chunk of every group of %u\n",
+            ranks->count);
+    if (ranks->zero_stage > 0)
+        fprintf(out, "gathers run %s; %u of %u groups have a frame\n",
+                pool->gathers_ahead ? "beside the op before" : "when an op begins, for want of memory",
+                pool->frames, pool->chunks[TIDE_SPACE_PARAM]);
+    if (plan->options->pool.chunk_bytes == 0 && ranks->zero_stage > 0)
+        fprintf(out, "chunks of %s: the largest up to 64MiB with which %s\n",
+                tide_size_format_exact(pool->chunk_bytes, chunk),
+                pool->gathers_ahead ? "gathers run ahead" : "the run fits");
+    fprintf(out, "a step brings each rank %s of params and %s of gradients\n",
+            tide_size_format(pool->gathered_bytes, gathered), tide_size_format(pool->reduced_bytes, reduced));
+    fprintf(out, "training with several ranks is not built yet, so times are not predicted\n");
 }
 
 /* ---- time ---- */

@@ -24,6 +24,8 @@ typedef struct tide_plan {
 
 /* Print model, machine, and the table of bytes. INTERNAL if they do not add up (train_report.h). */
 TIDE_NODISCARD tide_status tide_plan_print_memory(const tide_plan *plan, FILE *out);
+/* Print, with several ranks, how they divide the model and the bytes that a step moves between them. */
+void tide_plan_print_ranks(const tide_plan *plan, FILE *out);
 void tide_plan_print_time(const tide_plan *plan, FILE *out);
 /* Print the batch from which offloading costs nothing, and the proposals. */
 void tide_plan_print_advice(const tide_plan *plan, FILE *out);

@@ -30,7 +30,14 @@ static const tide_option options[] = {
      .value = "none",
      .help = "bytes of model data a rank in closed form: ZeRO's three stages, ours, or PatrickStar's"},
     {.name = "--ranks", .kind = TIDE_OPTION_COUNT, .offset = AT(ranks), .metavar = "N", .least = 1, .most = 1000000, .value = "1",
-     .help = "among which --accounting divides; a run has one"},
+     .help = "processes, each with a GPU, among which the model is divided (ZeRO); a plan's memory is each one's. They can't "
+             "train yet; at most 1024 but for --accounting"},
+    {.name = "--zero-stage", .kind = TIDE_OPTION_COUNT32, .offset = TIDE_RUN_AT(RUN, trainer.pool.ranks.zero_stage), .metavar = "S",
+     .most = 3, .value = "3",
+     .help = "with --ranks: 0: every rank has all; 2 (and 1): params are gathered once a step; 3: as often as memory asks"},
+    {.name = "--reshard-after-forward", .kind = TIDE_OPTION_CHOICE, .offset = TIDE_RUN_AT(RUN, trainer.pool.ranks.reshard),
+     .metavar = "auto|on|off", .value = "auto",
+     .help = "of stage 3: on keeps no gathered params longer than needed, off keeps all to the step's end"},
     {.name = "--params", .kind = TIDE_OPTION_REAL, .offset = AT(params), .metavar = "X", .least = 1, .most = 1e15,
      .value_help = "the model's", .help = "parameters for --accounting, as in 7.5e9"},
     {.name = "--json", .kind = TIDE_OPTION_FLAG, .offset = AT(json), .help = "one line of JSON"},
@@ -70,6 +77,9 @@ const tide_page tide_plan_page = {
                    "kernels of each model that is asked about, by training two of its blocks. By published "
                    "figures (a preset) nothing is "
                    "measured, and the plan says so.\n\n"
+                   "With `--ranks` the plan is that of one of several ranks under ZeRO: the chunks that it owns, frames "
+                   "in which those of the others are gathered, and the bytes between ranks in a step. Times are not "
+                   "predicted then.\n\n"
                    "`--accounting zero` is the table of ZeRO's paper (Rajbhandari et al. 2020): 2 bytes of "
                    "params, 2 of gradients and 12 of "
                    "optimizer state, divided among ranks by its stages.",
@@ -87,6 +97,9 @@ const tide_page tide_plan_page = {
                 "    tidepool plan --model gpt2 --device-memory 600MiB --chunk-size 16MiB\n\n"
                 "An 8 B model on a card of 24 GB, in a machine of 128 GiB:\n\n"
                 "    tidepool plan --model llama-3.1-8b --machine rtx4090 --ram 128GiB --seq-len 4096\n\n"
+                "10^12 parameters on 1024 GPUs:\n\n"
+                "    tidepool plan --model gpt-1t --ranks 1024 --machine h100 --device-memory 80GiB "
+                "--host-memory 128GiB\n\n"
                 "ZeRO's published table:\n\n"
                 "    tidepool plan --accounting zero --params 7.5e9 --ranks 64",
 };

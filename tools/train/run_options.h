@@ -8,8 +8,8 @@
 #define TIDE_SIZE_MOST  1152921504606846976.0 /* 1024 PiB */
 
 #define TIDE_PRESETS                                                                                         \
-    "gpt2-nano, gpt2, gpt2-medium, gpt2-large, gpt2-xl, llama-nano, llama-3.2-1b, llama-3.1-8b, "            \
-    "llama-3.1-70b, qwen2.5-7b, qwen3-8b, qwen3-32b"
+    "gpt2-nano, gpt2, gpt2-medium, gpt2-large, gpt2-xl, gpt-1t, llama-nano, llama-3.2-1b, "                  \
+    "llama-3.1-8b, llama-3.1-70b, qwen2.5-7b, qwen3-8b, qwen3-32b"
 
 #define TIDE_RUN_DATA_FORMAT(at)                                                                             \
     {                                                                                                        \

@@ -61,6 +61,11 @@ static tide_status model_print(const tide_trainer_plan *plan, FILE *out)
                  tide_size_format(plan->padding_bytes, padding));
     plan_line(out, 2, "model data", pool->model_bytes, note);
     const tide_status status = sum_check("model data", pool->model_bytes, parts, 3);
+    if (plan->ranks > 1) {
+        snprintf(note, sizeof note, "of rank 0; no other of the %u has more", plan->ranks);
+        plan_line(out, 2, "on a rank", used, note);
+        return status;
+    }
     if (status != TIDE_OK)
         return status;
     if (used < pool->model_bytes)
@@ -75,13 +80,14 @@ static tide_status params_print(const tide_trainer_plan *plan, FILE *out)
 {
     const uint64_t parts[] = {plan->trained_bytes, plan->frozen_bytes};
     char note[96], tensors[TIDE_UNITS_TEXT_BYTES];
-    if (plan->frozen_tensors != 0) {
+    if (plan->frozen_tensors != 0 && plan->ranks == 1) {
         snprintf(note, sizeof note, "%s without gradient and state",
                  tide_count_noun(plan->frozen_tensors, "tensor", tensors));
         plan_line(out, 6, "trained", plan->trained_bytes, "");
         plan_line(out, 6, "frozen", plan->frozen_bytes, note);
     }
-    return sum_check("space param", plan->pool.space_bytes[TIDE_SPACE_PARAM], parts, 2);
+    return plan->ranks > 1 ? TIDE_OK
+                           : sum_check("space param", plan->pool.space_bytes[TIDE_SPACE_PARAM], parts, 2);
 }
 
 /* Prints the two parts of the ACTIVATION space: each block's input, and the saved activations of blocks that
@@ -138,10 +144,10 @@ static tide_status region_print(const tide_trainer_plan *plan, FILE *out)
     const tide_pool_plan *pool = &plan->pool;
     uint64_t nonmodel[] = {plan->token_bytes, plan->loss_bytes, plan->logits_bytes, plan->rope_bytes};
     uint64_t region[] = {pool->nonmodel_bytes, pool->workspace_bytes, pool->shared_accumulator_bytes,
-                         pool->scalar_bytes};
+                         pool->scalar_bytes, pool->ring_bytes};
     tide_status status = sum_check("the trainer's part of the region", pool->nonmodel_bytes, nonmodel, 4);
     if (status == TIDE_OK)
-        status = sum_check("the region", pool->region_bytes, region, 4);
+        status = sum_check("the region", pool->region_bytes, region, 5);
     plan_line(out, 4, "region", pool->region_bytes, "");
     plan_line(out, 6, "tokens", plan->token_bytes, "inputs and targets of a batch");
     plan_line(out, 6, "losses", plan->loss_bytes, "");
@@ -152,6 +158,8 @@ static tide_status region_print(const tide_trainer_plan *plan, FILE *out)
     plan_line(out, 6, "shared accumulators", pool->shared_accumulator_bytes,
               "of gradients that several ops make");
     plan_line(out, 6, "norm and scalars", pool->scalar_bytes, "");
+    if (pool->ring_bytes != 0)
+        plan_line(out, 6, "ring", pool->ring_bytes, "of gradients that arrive from other ranks");
     return status;
 }
 
@@ -159,8 +167,9 @@ void tide_report_sums(const tide_trainer_plan *plan, FILE *out)
 {
     char size[TIDE_UNITS_TEXT_BYTES];
     if (plan->sum_groups > 1)
-        fprintf(out, ", gradients summed in %u groups (%s of region)", plan->sum_groups,
-                tide_size_format(plan->pool.sum_group_bytes, size));
+        fprintf(out, ", gradients summed in %u groups", plan->sum_groups);
+    if (plan->sum_groups > plan->ranks)
+        fprintf(out, " (%s of region)", tide_size_format(plan->pool.sum_group_bytes, size));
     if (plan->reduce_dtype != TIDE_DTYPE_FP32)
         fprintf(out, ", each sum rounded to %s", tide_dtype_name(plan->reduce_dtype));
 }
@@ -192,12 +201,17 @@ static tide_status device_print(const tide_trainer_plan *plan, FILE *out)
 {
     const tide_pool_plan *pool = &plan->pool;
     char note[96], reserve[TIDE_UNITS_TEXT_BYTES];
+    const uint64_t other = pool->frame_bytes + pool->region_bytes;
     tide_status status = budget_begin("device", pool->device_memory_bytes, plan->default_device_budget,
-                                      pool->device_slots, pool->chunk_bytes, pool->region_bytes, out);
+                                      pool->device_slots, pool->chunk_bytes, other, out);
+    if (status == TIDE_OK && pool->frames != 0) {
+        snprintf(note, sizeof note, "%u x %u chunks of other ranks", pool->frames, plan->ranks - 1);
+        plan_line(out, 4, "frames", pool->frame_bytes, note);
+    }
     if (status == TIDE_OK)
         status = region_print(plan, out);
     if (status == TIDE_OK)
-        budget_end(pool->device_memory_bytes, pool->device_slots, pool->chunk_bytes, pool->region_bytes, out);
+        budget_end(pool->device_memory_bytes, pool->device_slots, pool->chunk_bytes, other, out);
     if (status == TIDE_OK && plan->device_available_bytes != 0) {
         snprintf(note, sizeof note, "before the run, less %s kept back",
                  tide_size_format(TIDE_MODULE_RESERVE_BYTES, reserve));
