@@ -265,7 +265,6 @@ void tide_frames_step_end(tide_frames *frames)
         differ(frames, recording);
     if (frames->records)
         recording->valid = recording->length > 0 && build_index(frames, recording);
-    frames->follows = frames->records = false;
     for (uint32_t frame = 0; frame < frames->count && frames->training; frame++) {
         const tide_chunk mapped = frames->mapped[frame];
         if (mapped != TIDE_CHUNK_NONE && frames->groups[mapped].trained)

@@ -202,7 +202,7 @@ static tide_status pack(const tide_pool_context *context, tide_description *desc
                                                        .ring_bytes = tide_context_ring_bytes(context)});
 }
 
-/* What a plan of several ranks should have. */
+/* The properties that a plan of several ranks should have, the best first. */
 typedef enum wish {
     WISH_AHEAD_TWO_ENDS = 0, /* gathers ahead, and accumulators of neighbouring ops side by side */
     WISH_AHEAD,

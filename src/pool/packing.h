@@ -1,7 +1,7 @@
 /* A description laid out in chunks of one size: the place of each param and activation in the chunks, the
  * memory that each op needs, and every offset in the region.
  *
- *     region   | non-model | shared accumulators | norm blocks | scalars | ring | the op's workspace, accumulators |
+ *   region  | non-model | shared accumulators | norm blocks | scalars | ring | op: workspace, accumulators |
  *
  * Accumulators come in sets (tidepool/pool.h, section 5, defines sum groups). Of V sum groups each has a set
  * of its own of a shared accumulator, since its op may not close the gradient. An op's own accumulators need

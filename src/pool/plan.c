@@ -120,8 +120,7 @@ static tide_status refuse_device(const tide_pool_context *context, const tide_po
     if (frame > 0)
         snprintf(frames, sizeof frames, ", %llu of frames for the chunks of %llu other ranks%s",
                  (unsigned long long)(least * frame * plan->chunk_bytes), (unsigned long long)frame,
-                 least > fewest ? " (all of them; ZeRO stage 3 with --reshard-after-forward auto needs fewer)"
-                                : "");
+                 least > fewest ? " (all of them; ZeRO stage 3 needs fewer)" : "");
     if (plan->sum_group_bytes > 0)
         snprintf(groups, sizeof groups, " (%llu of them since there are %u sum groups)",
                  (unsigned long long)plan->sum_group_bytes, context->packing->sum_groups);

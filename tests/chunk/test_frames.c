@@ -70,7 +70,8 @@ static void add_op(model *m, uint32_t groups_read, const uint32_t *read)
         used = used || read[i] == trained;
     if (!used)
         uses[count++] = (tide_use){trained, TIDE_ACCESS_GRAD};
-    memcpy(m->reads[m->op_count], read, groups_read * sizeof *read);
+    for (uint32_t i = 0; i < groups_read; i++)
+        m->reads[m->op_count][i] = read[i];
     m->read_count[m->op_count] = groups_read;
     snprintf(name, sizeof name, "o%u", m->op_count++);
     assert_ok(tide_description_add_op(
@@ -400,6 +401,17 @@ static void a_step_ahead_begins_with_the_gathers_of_its_first_op(void **state)
     destroy(&m);
 }
 
+static void ops_that_read_nothing_need_no_frame(void **state)
+{
+    add_params(&m, 2, 2, 0);
+    add_op(&m, 0, NULL);
+    assert_ok(tide_layout_create(m.description, CHUNK_BYTES, (tide_shard){2, 0}, &m.layout));
+    assert_ok(tide_ops_create(&m.ops, m.layout));
+    assert_int_equal(tide_frames_needed(&m.ops, false), 0);
+    assert_int_equal(tide_frames_needed(&m.ops, true), 0);
+    destroy(&m);
+}
+
 /* --- the roll --- */
 
 static void entries_leave_the_roll_in_their_order(void **state)
@@ -475,6 +487,7 @@ int main(int count, char **arguments)
         cmocka_unit_test(gathers_are_those_of_the_reference),
         cmocka_unit_test(frozen_groups_stay_across_steps_and_trained_ones_do_not),
         cmocka_unit_test(a_step_ahead_begins_with_the_gathers_of_its_first_op),
+        cmocka_unit_test(ops_that_read_nothing_need_no_frame),
         cmocka_unit_test(entries_leave_the_roll_in_their_order),
         cmocka_unit_test(the_hash_tells_programs_apart),
     };

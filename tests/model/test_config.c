@@ -63,8 +63,8 @@ static tide_model_config preset(const char *name)
 static void presets_have_an_order(void **unused)
 {
     assert_string_equal(tide_model_preset_name(0), "gpt2-nano");
-    assert_string_equal(tide_model_preset_name(5), "llama-nano");
-    assert_null(tide_model_preset_name(12));
+    assert_string_equal(tide_model_preset_name(6), "llama-nano");
+    assert_null(tide_model_preset_name(13));
 }
 
 static void a_hugging_face_config_is_read(void **unused)

@@ -1,5 +1,5 @@
-/* Plans of several ranks: what a plan allots is what the managers of all ranks need, to the slot and the
- * byte, and the bytes between ranks follow the formulas. */
+/* Plans of several ranks: the managers of all ranks work with the slots and frames of a plan, from the least
+ * budget on, and the bytes between ranks follow the formulas. */
 #include "chunk/manager.h"
 #include "src/pool/inspect.h"
 #include "tests/support/assert_ok.h"

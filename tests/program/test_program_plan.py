@@ -93,7 +93,8 @@ def usage_errors(bench):
             ("params without accounting", "--params needs --accounting", [*gpt2, "--params", "7.5e9"]),
             ("too many ranks", "--ranks 1025: at most 1024", [*gpt2, "--ranks", 1025]),
             ("a ZeRO stage of one rank", "--zero-stage needs --ranks", [*gpt2, "--zero-stage", 2]),
-            ("budgets of several ranks", "--compare is of one rank", [*gpt2, "--ranks", 2, "--compare", "1GiB"]),
+            ("budgets of several ranks", "--compare is of one rank",
+             [*gpt2, "--ranks", 2, "--compare", "1GiB"]),
             ("no ranks", "--ranks 0", ["plan", "--accounting", "zero", "--params", "1e9", "--ranks", 0]),
             ("params that are none", "--params lots", ["plan", "--accounting", "zero", "--params", "lots"]),
             ("a budget that is no size", "--compare x: must be sizes", [*card, "--compare", "8GiB,x"]),
@@ -288,6 +289,67 @@ def compare(bench):
                  row["step"]["bound"]) if row["fits"] else (budget, "does not fit: " + row["refusal"])
         good = good and line.startswith(budget + " ") and all(word in line for word in words)
     bench.tap.ok(good, "and their text tells the same", said(text, rows))
+
+
+RANKS = ("--model", "gpt2", "--machine", "h100", "--ram", "64GiB")
+KIB, MIB, GIB = 1024, 1024**2, 1024**3
+
+
+def ranks(bench):
+    """Plans of one of several ranks: whether they fit, and their figures against the formulas."""
+    large = ("--model", "gpt-1t", "--ranks", 1024, "--machine", "h100", "--device-memory", "80GiB",
+             "--host-memory", "128GiB")
+    run, (row,) = plans(bench, *large)
+    memory, of = row["memory"], row["ranks"]
+    owned = sum(space["bytes"] for space in memory["spaces"][:2])
+    used = memory["device_slots"] * memory["chunk_bytes"] + of["frame_bytes"] + memory["region_bytes"]
+    bench.tap.ok(row["fits"] and of["gathers_ahead"] and memory["params"] > 1e12 and used <= 80 * GIB,
+                 "10^12 params fit on 1024 H100", run)
+    bench.tap.ok(memory["model_bytes"] / 1024 <= owned <= 1.02 * memory["model_bytes"] / 1024,
+                 "of which each owns 14/1024 bytes a param, within 2%", run)
+    bench.tap.ok(of["tokens"] == 1024 * 2048 and of["micro_batches"] == 1 and of["sum_groups"] == 1024,
+                 "by default each rank has a micro-batch and a sum group", run)
+    text = plan(bench, *large)
+    bench.tap.ok(text.status == 0 and "chunks of 2MiB: the largest up to 64MiB with which gathers run ahead"
+                 in text.out and "1024 sequences of 2048 in 1 micro-batch on each of 1024 ranks" in text.out,
+                 "the text says which chunks and batch it chose", text)
+    run, (row,) = plans(bench, *RANKS, "--ranks", 3)
+    of, groups = row["ranks"], row["memory"]["spaces"][0]["chunks"]
+    bench.tap.ok(row["fits"] and of["tokens"] == 9 * 1024 and of["micro_batches"] == 3
+                 and of["zero_stage"] == 3 and of["frames"] == groups,
+                 "3 ranks share 9 micro-batches, and keep what fits", run)
+    four = (*RANKS, "--ranks", 4, "--chunk-size", "2MiB")
+    stages = {stage: plans(bench, *four, "--zero-stage", stage)[1][0] for stage in range(4)}
+    params = stages[0]["memory"]["spaces"][0]["bytes"] // 2
+    owned = stages[2]["memory"]["spaces"][0]["bytes"] // 2
+    bench.tap.ok(stages[1]["ranks"] | {"zero_stage": 2} == stages[2]["ranks"]
+                 and owned * 4 >= params > owned * 3,
+                 "stage 1 is planned as stage 2: each owns a quarter", stages)
+    bench.tap.ok(stages[2]["ranks"]["gathered_bytes"] == stages[3]["ranks"]["gathered_bytes"] == 3 * 2 * owned
+                 and stages[0]["ranks"]["gathered_bytes"] == 0,
+                 "each gathers three quarters once a step", stages)
+    summed = [stages[stage]["ranks"]["reduced_bytes"] / (3 * 4 * params / 4) for stage in (0, 2)]
+    bench.tap.ok(1.5 <= summed[0] < 1.52 and 1 <= summed[1] < 1.02,
+                 "each receives three partial sums of its quarter, and at stage 0 the other quarters", summed)
+    small = (*RANKS, "--ranks", 4, "--device-memory", "520MiB", "--chunk-size", "8MiB")
+    run, (row,) = plans(bench, *small)
+    bench.tap.ok(row["fits"] and row["ranks"]["frames"] < row["memory"]["spaces"][0]["chunks"]
+                 and row["ranks"]["gathered_bytes"] > 3 * 2 * owned,
+                 "with less memory params are gathered again", run)
+    least = row["memory"]["least_device_bytes"]
+    run, (row,) = plans(bench, *small, "--reshard-after-forward", "on")
+    bench.tap.ok(row["fits"] and row["ranks"]["reshard_after_forward"] == "on", "and with on, too", run)
+    run = plan(bench, *small[:-4], "--device-memory", f"{least // KIB}KiB", *small[-2:])
+    bench.tap.ok(run.status == 0, "the least budget is enough", run)
+    run = plan(bench, *small, "--zero-stage", 2)
+    bench.tap.ok(run.status == 1 and "of frames for the chunks of 3 other ranks (all of them; "
+                 "ZeRO stage 3 needs fewer)" in run.out, "stage 2 needs more, and says so", run)
+    for name, part, options in (
+            ("a batch that ranks can't share", "do not divide among them; 12288 tokens would",
+             ["--ranks", 4, "--batch-tokens", 10240]),
+            ("sum groups that ranks can't share", "6 sum groups: of 4 ranks each has equally many; 8 would",
+             ["--ranks", 4, "--sum-groups", 6, "--batch-tokens", 24576])):
+        refused(bench, name, 2, part, "plan", *RANKS, *options)
 
 
 def largest(bench):
@@ -672,7 +734,7 @@ def main(program, configurations=8):
         for part in (usage_errors, nothing_measured):
             part(bench)
         bench.tap.ok(not (bench.folder / "cache").exists(), "what is refused is refused before anything is measured")
-        for part in (accounting, figures, compare, largest, tune_json, tune_stops):
+        for part in (accounting, figures, compare, ranks, largest, tune_json, tune_stops):
             part(bench)
         machine = this_machine(bench)
         if machine is not None:

@@ -29,14 +29,16 @@ static const tide_option options[] = {
     {.name = "--accounting", .kind = TIDE_OPTION_CHOICE, .offset = AT(accounting), .metavar = "none|zero|tidepool|patrickstar",
      .value = "none",
      .help = "bytes of model data a rank in closed form: ZeRO's three stages, ours, or PatrickStar's"},
-    {.name = "--ranks", .kind = TIDE_OPTION_COUNT, .offset = AT(ranks), .metavar = "N", .least = 1, .most = 1000000, .value = "1",
-     .help = "processes, each with a GPU, among which the model is divided (ZeRO); a plan's memory is each one's. They can't "
-             "train yet; at most 1024 but for --accounting"},
-    {.name = "--zero-stage", .kind = TIDE_OPTION_COUNT32, .offset = TIDE_RUN_AT(RUN, trainer.pool.ranks.zero_stage), .metavar = "S",
-     .most = 3, .value = "3",
-     .help = "with --ranks: 0: every rank has all; 2 (and 1): params are gathered once a step; 3: as often as memory asks"},
-    {.name = "--reshard-after-forward", .kind = TIDE_OPTION_CHOICE, .offset = TIDE_RUN_AT(RUN, trainer.pool.ranks.reshard),
-     .metavar = "auto|on|off", .value = "auto",
+    {.name = "--ranks", .kind = TIDE_OPTION_COUNT, .offset = AT(ranks), .metavar = "N",
+     .least = 1, .most = 1000000, .value = "1",
+     .help = "processes, each with a GPU, among which the model is divided (ZeRO); a plan's memory is "
+             "that of one. They can't train yet; at most 1024 but for --accounting"},
+    {.name = "--zero-stage", .kind = TIDE_OPTION_COUNT32, .metavar = "S", .most = 3, .value = "3",
+     .offset = TIDE_RUN_AT(RUN, trainer.pool.ranks.zero_stage),
+     .help = "with --ranks: 0: every rank has all; 2 (and 1): params are gathered once a step; 3: as often "
+             "as memory asks"},
+    {.name = "--reshard-after-forward", .kind = TIDE_OPTION_CHOICE, .metavar = "auto|on|off", .value = "auto",
+     .offset = TIDE_RUN_AT(RUN, trainer.pool.ranks.reshard),
      .help = "of stage 3: on keeps no gathered params longer than needed, off keeps all to the step's end"},
     {.name = "--params", .kind = TIDE_OPTION_REAL, .offset = AT(params), .metavar = "X", .least = 1, .most = 1e15,
      .value_help = "the model's", .help = "parameters for --accounting, as in 7.5e9"},
@@ -77,9 +79,9 @@ const tide_page tide_plan_page = {
                    "kernels of each model that is asked about, by training two of its blocks. By published "
                    "figures (a preset) nothing is "
                    "measured, and the plan says so.\n\n"
-                   "With `--ranks` the plan is that of one of several ranks under ZeRO: the chunks that it owns, frames "
-                   "in which those of the others are gathered, and the bytes between ranks in a step. Times are not "
-                   "predicted then.\n\n"
+                   "With `--ranks` the plan is that of one of several ranks under ZeRO: the chunks that "
+                   "it owns, frames in which those of the others are gathered, and the bytes between "
+                   "ranks in a step. Times are not predicted then.\n\n"
                    "`--accounting zero` is the table of ZeRO's paper (Rajbhandari et al. 2020): 2 bytes of "
                    "params, 2 of gradients and 12 of "
                    "optimizer state, divided among ranks by its stages.",
