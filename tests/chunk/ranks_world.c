@@ -73,7 +73,7 @@ static void add_params(world *w, tide_dtype dtype)
 
 static void add_activations(world *w)
 {
-    w->activation_count = below(w, 4);
+    w->activation_count = w->tight ? 0 : below(w, 4);
     w->parts = 1 + below(w, 3);
     for (uint32_t i = 0; i < w->activation_count; i++) {
         char name[16];
@@ -164,6 +164,7 @@ void world_draw(world *w, uint64_t seed, uint32_t ranks, sabotage how)
     for (int i = 0; i < 8; i++)
         below(w, 2);
     w->ranks = ranks != 0 ? ranks : 2 + below(w, percent(w, 30) ? RANKS_MAX - 1 : 3);
+    w->tight = percent(w, 40);
     const tide_dtype dtype = percent(w, 50) ? TIDE_DTYPE_BF16 : TIDE_DTYPE_FP32;
     must(tide_description_create(dtype, 0, &w->description));
     add_params(w, dtype);
@@ -175,7 +176,7 @@ void world_draw(world *w, uint64_t seed, uint32_t ranks, sabotage how)
     w->aborts = percent(w, 40);
 }
 
-void world_draw_pair(world *w, sabotage how)
+void world_draw_ops(world *w, uint32_t ops, sabotage how)
 {
     const uint64_t elements = 2 * CHUNK_BYTES / 4;
     tide_param number;
@@ -184,9 +185,10 @@ void world_draw_pair(world *w, sabotage how)
     w->sabotage = how;
     w->ranks = 2;
     must(tide_description_create(TIDE_DTYPE_FP32, 0, &w->description));
-    for (uint32_t p = 0; p < 2; p++) {
+    for (uint32_t p = 0; p < ops; p++) {
         const tide_param_class of = {.state = {1, {128}}};
-        must(tide_description_add_param(w->description, p == 0 ? "A" : "B", &elements, 1, &of, &number));
+        const char name[] = {(char)('A' + p), 0};
+        must(tide_description_add_param(w->description, name, &elements, 1, &of, &number));
         w->param_count++;
         use_param(w, new_op(w, TIDE_PASS_BOTH), p, TIDE_ACCESS_READ | TIDE_ACCESS_GRAD);
     }
@@ -209,7 +211,7 @@ static tide_slot_needs needs_of(const rank *r, tide_placement placement)
 
 static uint32_t extra(world *w, uint32_t chunks)
 {
-    return percent(w, 35) ? 0 : below(w, percent(w, 50) ? 4 : chunks + 1);
+    return w->tight || percent(w, 35) ? 0 : below(w, percent(w, 50) ? 4 : chunks + 1);
 }
 
 static void draw_options(world *w, uint32_t number, uint32_t frames, bool ahead)
@@ -612,6 +614,9 @@ static void execute_on_host(world *w, rank *r, const tide_command *command, uint
 static bool complete(world *w, rank *r)
 {
     uint32_t at = r->open_count > 0 ? below(w, r->open_count) : 0, tried = 0;
+    for (int i = 0; i < 4 && w->tight && r->open_count > 0; i++)
+        if (r->open[at].command.kind == TIDE_COMMAND_UPDATE)
+            at = below(w, r->open_count);
     while (tried < r->open_count && r->open[at].behind > r->executed) {
         at = (at + 1) % r->open_count;
         tried++;

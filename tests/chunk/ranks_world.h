@@ -143,6 +143,7 @@ typedef struct world {
     uint64_t sets;
     char failure[256];    /* empty: none */
     bool deadlock, stuck; /* stuck: as each manager says that waits in a deadlock */
+    bool tight;           /* no activations, no slot more than needed, and slow updates */
     bool aborts;          /* the ranks give the step up at the end, wherever they are */
 } world;
 
@@ -155,8 +156,8 @@ extern world_events world_seen;
 
 /* Draw a model for `ranks` ranks (0: 2 to 8); make the managers; play to the end, a failure or a deadlock. */
 void world_draw(world *w, uint64_t seed, uint32_t ranks, sabotage how);
-/* Two ops, both passes in one, with a param of one group each, on two ranks. */
-void world_draw_pair(world *w, sabotage how);
+/* Ops, both passes in one, with a param of one group each, on two ranks. */
+void world_draw_ops(world *w, uint32_t ops, sabotage how);
 /* Make the managers. `options` NULL: draw budgets, placement and prefetch of each rank. */
 void world_start(world *w, const tide_manager_options *options);
 void world_play(world *w);

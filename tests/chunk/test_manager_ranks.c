@@ -78,7 +78,7 @@ static void play_pair(uint32_t device_slots, bool ahead)
                                           .placement = TIDE_PLACEMENT_DEVICE,
                                           .frames = 2,
                                           .ahead = ahead};
-    world_draw_pair(&w, ahead ? SABOTAGE_FEW_SLOTS : SABOTAGE_NONE);
+    world_draw_ops(&w, 2, ahead ? SABOTAGE_FEW_SLOTS : SABOTAGE_NONE);
     world_start(&w, &options);
     world_play(&w);
 }
@@ -107,7 +107,7 @@ static void too_many_early_reduces_wait(void **state)
         .device_slots = 3, .host_slots = 8, .placement = TIDE_PLACEMENT_DEVICE, .frames = 2};
     bool appended = true;
     tide_command command;
-    world_draw_pair(&w, SABOTAGE_NONE);
+    world_draw_ops(&w, 2, SABOTAGE_NONE);
     world_start(&w, &options);
     tide_manager *m = w.rank[0].manager;
     assert_int_equal(tide_manager_reduce(m, 0, 0, 64, &appended), TIDE_ERROR_STATE);
@@ -131,6 +131,56 @@ static void too_many_early_reduces_wait(void **state)
         assert_ok(tide_manager_reduce(m, 0, 4096 + 64 * i, 64, &appended));
         assert_true(appended);
     }
+    world_destroy(&w);
+}
+
+/* Take and complete commands of rank 0 until it has no more; but no update of chunk `held`, whose id this
+ * returns. */
+static uint32_t pump(tide_chunk held)
+{
+    tide_manager *m = w.rank[0].manager;
+    tide_command command;
+    uint32_t id = UINT32_MAX;
+    while (tide_manager_next(m, &command)) {
+        if (command.kind == TIDE_COMMAND_UPDATE && command.chunk == held)
+            id = command.id;
+        else
+            tide_manager_done(m, command.id, TIDE_OK);
+    }
+    return id;
+}
+
+/* A runs, B is expected, whose update is slow, and C comes. When B's update is done, A's slot waits for its
+ * REDUCE behind B's gather, and C's chunk has the only other one: B's gather must take it. */
+static void a_gather_for_an_op_that_did_not_come_takes_the_slot_of_a_requested_chunk(void **state)
+{
+    enum { A, B, C };
+    const tide_manager_options options = {
+        .device_slots = 2, .host_slots = 8, .placement = TIDE_PLACEMENT_HOST, .frames = 2, .ahead = true};
+    world_draw_ops(&w, 3, SABOTAGE_NONE);
+    world_start(&w, &options);
+    tide_manager *m = w.rank[0].manager;
+    assert_ok(tide_manager_step_begin(m, true, true));
+    for (tide_op op = A; op <= C; op++) {
+        assert_ok(tide_manager_begin(m, op));
+        (void)pump(TIDE_CHUNK_NONE);
+        assert_ok(tide_manager_end(m));
+    }
+    (void)pump(TIDE_CHUNK_NONE);
+    assert_ok(tide_manager_step_end(m));
+    (void)pump(TIDE_CHUNK_NONE);
+    assert_ok(tide_manager_release_updates(m));
+    uint32_t update = pump(B);
+    assert_ok(tide_manager_step_begin(m, true, true));
+    assert_ok(tide_manager_begin(m, A));
+    assert_int_equal(pump(B), UINT32_MAX);
+    assert_ok(tide_manager_end(m));
+    assert_ok(tide_manager_begin(m, C));
+    assert_int_equal(pump(B), UINT32_MAX);
+    assert_int_equal(tide_manager_request_wait(m, NULL), TIDE_REQUEST_PEERS);
+    tide_manager_done(m, update, TIDE_OK);
+    (void)pump(TIDE_CHUNK_NONE);
+    assert_true(tide_manager_ready(m));
     world_destroy(&w);
 }
 
@@ -202,6 +252,7 @@ int main(int count, char **arguments)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_gather_ahead_needs_a_slot_more_than_the_largest_op_and_its_update),
         cmocka_unit_test(too_many_early_reduces_wait),
+        cmocka_unit_test(a_gather_for_an_op_that_did_not_come_takes_the_slot_of_a_requested_chunk),
         cmocka_unit_test(random_programs_run_on_all_ranks),
         cmocka_unit_test(everything_was_met),
         cmocka_unit_test(each_rule_that_is_broken_is_found),
