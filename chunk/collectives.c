@@ -166,6 +166,15 @@ bool tide_collectives_bring(tide_collectives *collectives, tide_turn *turn, bool
     return make_space(c, blocks, command);
 }
 
+bool tide_collectives_needs_slots(const tide_collectives *collectives)
+{
+    const tide_collective *head = tide_roll_head(&collectives->roll);
+    return head != NULL && head->kind == TIDE_COLLECTIVE_GATHER && !collectives->running &&
+           tide_pending_has(collectives->pending, head->group) &&
+           collectives->tasks->assembling[TIDE_TIER_DEVICE].chunk == head->group &&
+           collectives->tasks->assembling[TIDE_TIER_DEVICE].task_count > 0;
+}
+
 void tide_collectives_finish(tide_collectives *collectives, const tide_command *command, bool ok)
 {
     const tide_collective *head = tide_roll_head(&collectives->roll);

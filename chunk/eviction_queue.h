@@ -18,8 +18,8 @@
  * update it first.
  *
  * Owns the queued chunks, sorted in this order; the marks EVICTING, WRITING and KEPT; and how many ops have
- * ended for the manager (tide_manager_end) and on the device (tide_manager_set_passed). Calls places, moves,
- * future, pending, victims, priority_buckets.
+ * ended for the manager (tide_manager_end, and done REDUCEs of ops) and on the device
+ * (tide_manager_set_passed). Calls places, moves, future, pending, victims, priority_buckets.
  */
 #ifndef TIDE_CHUNK_EVICTION_QUEUE_H
 #define TIDE_CHUNK_EVICTION_QUEUE_H

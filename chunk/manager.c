@@ -198,7 +198,8 @@ static bool find_next(tide_manager *m, tide_command *command)
     if (tide_collectives_next(&m->collectives, command) ||
         (blocks && tide_collectives_bring(&m->collectives, &turn, true, command)))
         return true;
-    if (tide_request_next(&m->request, &turn, command) ||
+    const bool leaves_slots = blocks && !turn.request_yields && tide_collectives_needs_slots(&m->collectives);
+    if ((!leaves_slots && tide_request_next(&m->request, &turn, command)) ||
         tide_eviction_queue_next(&m->eviction_queue, TIDE_MARKS_QUEUED, !turn.out_busy, command))
         return true;
     if (tide_tasks_access_waits(&m->tasks))
@@ -226,8 +227,9 @@ bool tide_manager_next(tide_manager *manager, tide_command *command)
 bool tide_manager_is_stuck(tide_manager *manager)
 {
     const tide_request *request = &manager->request;
+    const bool full = manager->collectives.early_reduces == TIDE_EARLY_REDUCES_MAX;
     const bool waiting = request->open
-                             ? !request->ready
+                             ? !request->ready || full
                              : manager->tasks.access.task_count > 0 || manager->pending.pieces_open > 0 ||
                                    tide_roll_count(&manager->collectives.roll) > 0;
     /* while the link is busy, next() may hold commands back; the owner calls it again when that changes */

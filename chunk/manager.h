@@ -97,7 +97,8 @@ void tide_manager_set_update_seconds(tide_manager *manager, double host_seconds,
 /* Begin a training step or a forward-only pass. `updates_wait`: the step's updates wait for
  * tide_manager_release_updates (clipping); otherwise each starts when its chunk's gradients are complete.
  * Updates of the step before may still be pending: an op waits for those of its own chunks. STATE if a step
- * is open, or if the last step's updates were neither released nor skipped. */
+ * is open, or if the last step's updates were neither released nor skipped; with several ranks also if the
+ * last step's NORM is not done, and for ever after an abort. */
 tide_status tide_manager_step_begin(tide_manager *manager, bool training, bool updates_wait);
 
 /* With several ranks, before a step begins: param values were set on one of the ranks, so that no frame has
@@ -116,10 +117,11 @@ tide_status tide_manager_slice(tide_manager *manager, uint32_t slice);
  * can be. */
 bool tide_manager_ready(const tide_manager *manager);
 /* The reason why the open request waits. Sets *chunk, if `chunk` is not NULL, to one of the chunks for which
- * it waits, or to TIDE_CHUNK_NONE if it is ready. */
+ * it waits; to TIDE_CHUNK_NONE if it is ready, or waits only for the REDUCE of the op before. */
 tide_request_wait tide_manager_request_wait(tide_manager *manager, tide_chunk *chunk);
 /* End the open op, which is ready: release its pins, move its tensors to their next states. Params whose
- * gradient this op completes become HOLD_AFTER_BWD. */
+ * gradient this op completes become HOLD_AFTER_BWD; with several ranks they do, and their chunks stay pinned,
+ * until the op's REDUCE is done. */
 tide_status tide_manager_end(tide_manager *manager);
 /* With several ranks: append to the roll a REDUCE of elements [first, first + count) of a param's gradient,
  * which the open op closes. The op's end appends one for the rest. STATE: no op is open and ready.
@@ -129,8 +131,8 @@ tide_status tide_manager_reduce(tide_manager *manager, uint32_t param, uint64_t 
 /* End the step after its last op. Params without a gradient get gradient zero and are counted; ACTIVATION
  * tensors become FREE. Does not wait for this step's updates. STATE if an op is open, as
  * tide_gradients_check_end, or if an update of an earlier step is still pending, which can only be for a
- * chunk that no op of this step used. In the last case call next() and done() until the update is done, then
- * this again. */
+ * chunk that no op of this step used; with several ranks also if the roll has entries that are not done. In
+ * the last two cases call next() and done() until that is no longer so, then this again. */
 tide_status tide_manager_step_end(tide_manager *manager);
 /* With updates_wait, after the step's end: let its updates run; or skip the step: drop them and restore the
  * params from their state. */
@@ -147,6 +149,8 @@ uint32_t tide_manager_updates_open(const tide_manager *manager);
  * since that may have begun. Otherwise `*poisoned` is true: the params are undefined, and the owner must set
  * them all. Updates of the step before go on; if one of them has failed, `*poisoned` is true, too.
  *
+ * With several ranks no step follows: the others have done something else.
+ *
  * `*gave_up` is true if a training step was given up, so that the owner can correct its counts. It is false
  * if a forward-only pass was open, or if no step was open and all updates were done. */
 tide_status tide_manager_abort(tide_manager *manager, bool *gave_up, bool *poisoned);
@@ -158,8 +162,9 @@ tide_status tide_manager_abort(tide_manager *manager, bool *gave_up, bool *poiso
  * it, and so that chunks leave the device in order of next use. A move for which an op waits is always
  * returned. At the start neither direction is busy. Call next() again when this changes. */
 void tide_manager_set_link(tide_manager *manager, bool in_busy, bool out_busy);
-/* Tell the manager that the device has finished the ops of the first `ends` calls of tide_manager_end, which
- * may be many fewer than were made. The eviction queue prefers chunks whose uses have ended on the device. If
+/* Tell the manager that the device has finished the first `ends` op ends, which may be many fewer than there
+ * were: calls of tide_manager_end and, with several ranks, done REDUCEs of whole ops, which count from when
+ * the collective has ended. The eviction queue prefers chunks whose uses have ended on the device. If
  * this is never called, a use counts as ended there at tide_manager_end. */
 void tide_manager_set_passed(tide_manager *manager, uint64_t ends);
 /* The next command to execute; false if there is none at present (ask again after a call of done or of a
@@ -175,8 +180,9 @@ uint32_t tide_manager_evicting(const tide_manager *manager);
 /* False if next() has no command; true if it may have one. Cheaper than next(): while everything is resident
  * this is false, and the owner need not wake the thread that calls next(). */
 bool tide_manager_may_act(const tide_manager *manager);
-/* Is there a bug through which the owner would wait for ever? That is so if a request is open, or updates are
- * and no op is, although no command is open and the last next() returned none. Ask after next() has returned
+/* Is there a bug through which the owner would wait for ever? That is so if a request is open, or updates or
+ * collectives are and no op is, or if tide_manager_reduce appends no more, although no command is open and
+ * the last next() returned none. Ask after next() has returned
  * false. */
 bool tide_manager_is_stuck(tide_manager *manager);
 

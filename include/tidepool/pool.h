@@ -100,7 +100,7 @@ typedef struct tide_pool_options {
      * limit */
     uint64_t free_memory_bytes;
     /* a power of two, 256 KiB (host, null; CUDA 2 MiB) to 1 GiB. 0: 64 MiB; with several ranks the largest up
-     * to that with which gathers run ahead of the ops that need them, or with which the run fits */
+     * to that with which gathers run ahead of the ops that need them, else with which the run fits */
     uint64_t chunk_bytes;
     uint64_t staging_bytes; /* host buffer for tide_write and tide_read, at most 1 TiB; 0: 1 MiB */
     bool prefetch;
@@ -109,8 +109,9 @@ typedef struct tide_pool_options {
     /* threads of CPU kernels and of the host optimizer, at most TIDE_THREADS_MAX. 0: one per core, but two
      * fewer (at least one) for the optimizer if the device is a GPU */
     uint32_t threads;
-    /* in how many sum groups gradients are summed (section 5), a multiple of the ranks; 0: one a rank. With
-     * more than one a rank every op with GRAD must have slices, a multiple of a rank's groups */
+    /* in how many sum groups gradients are summed (section 5); of several ranks each has as many, a power of
+     * two. 0: one a rank. With more than one a rank every op with GRAD must have slices, a multiple of a
+     * rank's groups */
     uint32_t sum_groups;
     /* FP32 or BF16: the type to which each sum group's sum is rounded before the sums are added */
     tide_dtype reduce_dtype;

@@ -97,6 +97,14 @@ static tide_status options_check(const tide_pool_options *options)
     if (options->sum_groups % options->ranks.count != 0)
         return tide_fail(TIDE_ERROR_ARGUMENT, "pool: sum_groups is %u, it must be a multiple of %u ranks",
                          options->sum_groups, options->ranks.count);
+    if (options->ranks.count > 1 && !tide_is_power_of_two(options->sum_groups / options->ranks.count))
+        return tide_fail(TIDE_ERROR_ARGUMENT,
+                         "pool: sum_groups is %u, for each of %u ranks it must be a power of two",
+                         options->sum_groups, options->ranks.count);
+    if (options->ranks.count > 1 && options->ranks.zero_stage < ZERO_STAGE_MAX &&
+        options->ranks.reshard != TIDE_RESHARD_AUTO)
+        return tide_fail(TIDE_ERROR_ARGUMENT, "pool: ranks.reshard is of ZeRO stage 3, the stage is %u",
+                         options->ranks.zero_stage);
     if (options->checks.finish_beside && options->checks.guard)
         return tide_fail(TIDE_ERROR_ARGUMENT,
                          "pool: checks.finish_beside and checks.guard exclude each other");
@@ -202,42 +210,43 @@ static tide_status pack(const tide_pool_context *context, tide_description *desc
                                                        .ring_bytes = tide_context_ring_bytes(context)});
 }
 
-/* The properties that a plan of several ranks should have, the best first. */
-typedef enum wish {
-    WISH_AHEAD_TWO_ENDS = 0, /* gathers ahead, and accumulators of neighbouring ops side by side */
-    WISH_AHEAD,
-    WISH_FIT,
-    WISHES,
-} wish;
-
-static bool comes_true(const tide_pool_context *context, wish of)
+static tide_status try_ranks(tide_pool_context *context, tide_description *description, uint64_t chunk_bytes,
+                             bool two_ends, tide_packing *packing)
 {
-    const tide_pool_plan *plan = &context->plan;
-    const bool fits =
-        tide_min_u64(plan->device_memory_bytes, plan->device_available_bytes) >= plan->least_device_bytes;
-    return fits && (of == WISH_FIT || plan->gathers_ahead || context->options.ranks.zero_stage == 0);
+    tide_packing_destroy(packing);
+    context->options.chunk_bytes = chunk_bytes;
+    const tide_status status = pack(context, description, two_ends, packing);
+    return status == TIDE_OK ? tide_plan_make(context, false, &context->plan) : status;
 }
 
-/* Plan several ranks with the first wish that comes true, and for that with the largest chunks; with
- * `any_chunk` they may be smaller than those of the options. */
+/* Does the plan fit, and do gathers run ahead if they shall? */
+static bool suits(const tide_pool_context *context, bool ahead)
+{
+    const tide_pool_plan *plan = &context->plan;
+    const uint64_t device = tide_min_u64(plan->device_memory_bytes, plan->device_available_bytes);
+    return device >= plan->least_device_bytes && plan->host_memory_bytes >= plan->least_host_bytes &&
+           (!ahead || plan->gathers_ahead || context->options.ranks.zero_stage == 0);
+}
+
+/* Plan several ranks with the largest chunks with which gathers run ahead, else with which the run fits.
+ * Accumulators of neighbouring ops lie side by side if that is possible with these chunks. With `any_chunk`
+ * chunks may be smaller than those of the options. */
 static tide_status plan_of_ranks(tide_pool_context *context, tide_description *description, bool any_chunk,
                                  bool refuse, tide_packing *packing)
 {
     const uint64_t largest = context->options.chunk_bytes,
                    smallest = any_chunk ? tide_max_u64(context->factory.chunk_bytes_min, RANKS_CHUNK_BYTES)
                                         : largest;
-    for (wish of = WISH_AHEAD_TWO_ENDS; of < WISHES; of++)
-        for (uint64_t chunk = largest; chunk >= smallest; chunk /= 2) {
-            tide_packing_destroy(packing);
-            context->options.chunk_bytes = chunk;
-            tide_status status = pack(context, description, of == WISH_AHEAD_TWO_ENDS, packing);
-            if (status == TIDE_OK)
-                status = tide_plan_make(context, false, &context->plan);
-            if (status != TIDE_OK)
-                return status;
-            if (comes_true(context, of))
-                return refuse ? tide_plan_make(context, true, &context->plan) : TIDE_OK;
-        }
+    bool found = false;
+    tide_status status = TIDE_OK;
+    for (int ahead = 1; ahead >= 0 && !found; ahead--)
+        for (uint64_t chunk = largest; chunk >= smallest && !found; chunk /= 2)
+            for (int two_ends = 1; two_ends >= 0 && !found; two_ends--) {
+                status = try_ranks(context, description, chunk, two_ends, packing);
+                if (status != TIDE_OK)
+                    return status;
+                found = suits(context, ahead);
+            }
     return refuse ? tide_plan_make(context, true, &context->plan) : TIDE_OK;
 }
 

@@ -137,7 +137,7 @@ tide_region_range tide_packing_part(const tide_packing *packing, tide_region_par
     const tide_region_range ranges[TIDE_REGION_PARTS] = {
         [TIDE_REGION_NONMODEL] = {0, region->shared_offset},
         [TIDE_REGION_SHARED] = {region->shared_offset, region->blocks_offset},
-        [TIDE_REGION_NORM] = {region->blocks_offset, region->workspace_offset},
+        [TIDE_REGION_NORM] = {region->blocks_offset, region->workspace_offset - region->ring_bytes},
         [TIDE_REGION_WORKSPACE] = {region->workspace_offset, region->ends_offset},
         [TIDE_REGION_LOW] = {region->ends_offset, region->total_bytes},
         [TIDE_REGION_HIGH] = {packing->two_ends ? region->ends_offset : region->total_bytes,

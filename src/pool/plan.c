@@ -1,6 +1,6 @@
 /* Plans slots and budgets, and refuses those that are too small.
  *
- *     device   budget >= device_slots x chunk + region
+ *     device   budget >= device_slots x chunk + frames + region (frames: of several ranks, plan_ranks.c)
  *     host     budget >= host_slots x chunk + buffers (staging, mailbox, segment tables)
  *
  * A plan depends only on the options, factory and packing of a context, not on an open device.
@@ -26,7 +26,8 @@
 bool tide_pool_context_is_valid(const tide_pool_context *context)
 {
     const tide_pool_plan *plan = &context->plan;
-    return plan->device_slots * plan->chunk_bytes + plan->region_bytes <= plan->device_memory_bytes &&
+    return plan->device_slots * plan->chunk_bytes + plan->frame_bytes + plan->region_bytes <=
+               plan->device_memory_bytes &&
            plan->host_slots * plan->chunk_bytes + plan->buffer_bytes <= plan->host_memory_bytes &&
            plan->region_bytes == context->packing->region.total_bytes;
 }
@@ -101,7 +102,8 @@ static bool suffices(const tide_pool_context *context, uint64_t chunk_bytes, uin
                 tide_ops_create(&ops, layout) == TIDE_OK;
     if (does) {
         tide_manager_needs(&ops, context->options.placement, &needs);
-        const uint64_t slots = needs.device_slots + needs.frames * tide_plan_frame_slots(context);
+        const uint64_t slots = needs.device_slots + tide_plan_least_frames(context, layout, &needs) *
+                                                        tide_plan_frame_slots(context);
         does = slots * chunk_bytes + context->packing->region.total_bytes <= budget;
     }
     tide_ops_destroy(&ops);
@@ -115,12 +117,14 @@ static tide_status refuse_device(const tide_pool_context *context, const tide_po
                                  uint64_t budget)
 {
     char advice[80] = "", groups[80] = "", frames[160] = "";
-    const uint64_t frame = tide_plan_frame_slots(context), least = tide_plan_least_frames(context),
-                   fewest = context->packing->needs.frames;
+    const tide_slot_needs *needs = &context->packing->needs;
+    const uint64_t frame = tide_plan_frame_slots(context),
+                   least = tide_plan_least_frames(context, context->packing->layout, needs),
+                   fewest = needs->frames;
     if (frame > 0)
         snprintf(frames, sizeof frames, ", %llu of frames for the chunks of %llu other ranks%s",
                  (unsigned long long)(least * frame * plan->chunk_bytes), (unsigned long long)frame,
-                 least > fewest ? " (all of them; ZeRO stage 3 needs fewer)" : "");
+                 least > fewest ? " (all of them; resharding needs fewer)" : "");
     if (plan->sum_group_bytes > 0)
         snprintf(groups, sizeof groups, " (%llu of them since there are %u sum groups)",
                  (unsigned long long)plan->sum_group_bytes, context->packing->sum_groups);
@@ -252,7 +256,8 @@ static tide_status plan_device(const tide_pool_context *context, bool refuse, ti
     const uint64_t chunk = plan->chunk_bytes, all = tide_layout_chunk_count(context->packing->layout);
     const uint64_t host = context->options.host_memory_bytes, full = full_device_slots(context);
     const uint64_t frame = tide_plan_frame_slots(context), groups = plan->chunks[TIDE_SPACE_PARAM];
-    const uint64_t least = needs->device_slots + tide_plan_least_frames(context) * frame;
+    const uint64_t least =
+        needs->device_slots + tide_plan_least_frames(context, context->packing->layout, needs) * frame;
     plan->largest_op = context->packing->ops[needs->largest_op].description->name;
     plan->largest_op_bytes = needs->largest_op_slots * chunk;
     plan->least_device_bytes = least * chunk + plan->region_bytes;

@@ -13,8 +13,9 @@ TIDE_NODISCARD tide_status tide_plan_make(const tide_pool_context *context, bool
 
 /* The device slots of a frame; 0: there are none. */
 uint64_t tide_plan_frame_slots(const tide_pool_context *context);
-/* The fewest frames with which the ranks can run as the options say. */
-uint64_t tide_plan_least_frames(const tide_pool_context *context);
+/* The fewest frames with which ranks with this layout and needs can run as the options say. */
+uint64_t tide_plan_least_frames(const tide_pool_context *context, const tide_layout *layout,
+                                const tide_slot_needs *needs);
 /* Share device slots out. First gathers run ahead if that is possible; then the rank's own chunks that ops
  * use get slots, up to `used` of them; then frames; then optimizer state, up to `full` slots of its own. */
 void tide_plan_share_out(const tide_pool_context *context, uint64_t slots, uint64_t used, uint64_t full,

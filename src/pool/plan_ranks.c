@@ -28,10 +28,10 @@ static bool keeps_all(const tide_pool_context *context)
     return ranks->zero_stage < 3 || ranks->reshard == TIDE_RESHARD_OFF;
 }
 
-uint64_t tide_plan_least_frames(const tide_pool_context *context)
+uint64_t tide_plan_least_frames(const tide_pool_context *context, const tide_layout *layout,
+                                const tide_slot_needs *needs)
 {
-    return keeps_all(context) ? tide_layout_space_chunks(context->packing->layout, TIDE_SPACE_PARAM)
-                              : context->packing->needs.frames;
+    return keeps_all(context) ? tide_layout_space_chunks(layout, TIDE_SPACE_PARAM) : needs->frames;
 }
 
 /* Up to `most` of the slots that are left, which become fewer. */
@@ -46,7 +46,8 @@ void tide_plan_share_out(const tide_pool_context *context, uint64_t slots, uint6
                          tide_pool_plan *plan)
 {
     const tide_slot_needs *needs = &context->packing->needs;
-    const uint64_t each = tide_plan_frame_slots(context), least = tide_plan_least_frames(context);
+    const uint64_t each = tide_plan_frame_slots(context),
+                   least = tide_plan_least_frames(context, context->packing->layout, needs);
     const uint64_t groups = tide_layout_space_chunks(context->packing->layout, TIDE_SPACE_PARAM);
     const uint64_t frames_ahead = keeps_all(context) ? groups : needs->frames_ahead;
     uint64_t frames = least, local = needs->device_slots;
@@ -61,7 +62,7 @@ void tide_plan_share_out(const tide_pool_context *context, uint64_t slots, uint6
         local = slots > frames * each ? slots - frames * each : 0;
     local += take(&left, used > local ? used - local : 0);
     if (context->options.ranks.reshard != TIDE_RESHARD_ON)
-        frames += take(&left, (groups - frames) * each) / each;
+        frames += take(&left, tide_min_u64(left / each, groups - frames) * each) / each;
     local += take(&left, full > local ? full - local : 0);
     plan->device_slots = (uint32_t)local;
     plan->frames = (uint32_t)frames;
@@ -70,10 +71,22 @@ void tide_plan_share_out(const tide_pool_context *context, uint64_t slots, uint6
 
 /* --- bytes between ranks --- */
 
-/* Bytes of params that the rank receives in a step that runs every op once, in the description's order. */
+/* How many of the ops a training step runs: up to the last that goes backward. Behind it stand ops of
+ * evaluation. */
+static uint32_t training_ops(const tide_ops *ops)
+{
+    uint32_t count = ops->count;
+    while (count > 0 && ops->records[count - 1].pass == TIDE_PASS_FORWARD)
+        count--;
+    return count;
+}
+
+/* Bytes of params that the rank receives in a training step that runs each op once, in the description's
+ * order. */
 static tide_status count_gathered(const tide_pool_context *context, const tide_ops *ops, tide_pool_plan *plan)
 {
     const tide_layout *layout = context->packing->layout;
+    const uint32_t count = training_ops(ops);
     tide_arrays arrays = {0};
     tide_frames frames = {.count = 0};
     tide_roll roll;
@@ -86,11 +99,11 @@ static tide_status count_gathered(const tide_pool_context *context, const tide_o
     for (int step = 0; step < STEPS && status == TIDE_OK; step++) {
         plan->gathered_bytes = 0;
         tide_frames_step_begin(&frames, true);
-        for (tide_op op = 0; op <= ops->count; op++) {
+        for (tide_op op = 0; op <= count; op++) {
             for (; tide_roll_head(&roll) != NULL; tide_roll_pop(&roll))
                 plan->gathered_bytes += tide_plan_frame_slots(context) *
                                         tide_layout_chunk_used_bytes(layout, tide_roll_head(&roll)->group);
-            if (op < ops->count)
+            if (op < count)
                 tide_frames_begin(&frames, op);
         }
         tide_frames_step_end(&frames);
@@ -136,7 +149,6 @@ static void count_reduced(const tide_pool_context *context, tide_pool_plan *plan
 tide_status tide_plan_collectives(const tide_pool_context *context, tide_pool_plan *plan)
 {
     tide_ops ops = {.count = 0};
-    plan->ring_bytes = tide_context_ring_bytes(context);
     count_reduced(context, plan);
     if (tide_plan_frame_slots(context) == 0 || plan->frames < context->packing->needs.frames ||
         plan->device_memory_bytes < plan->least_device_bytes)

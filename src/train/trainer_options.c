@@ -91,7 +91,7 @@ uint32_t tide_trainer_ranks(const tide_trainer_options *options)
 }
 
 /* The default batch: 8 sequences; with several ranks the fewest micro-batches that are at least so many and
- * divide among the ranks. */
+ * divide among the sum groups, and so among the ranks. */
 static uint64_t default_batch(const tide_trainer_options *options)
 {
     const uint32_t ranks = tide_trainer_ranks(options), least = DEFAULT_BATCH_SEQUENCES;
@@ -141,8 +141,14 @@ static uint64_t nearest_divisor(uint64_t number, uint64_t wanted)
 static tide_status resolve_sums(tide_trainer_options *options)
 {
     const tide_status status = tide_trainer_adopt_sums(options);
+    const uint32_t ranks = tide_trainer_ranks(options);
     options->pool.sum_groups = options->sum_groups;
     options->pool.reduce_dtype = options->reduce == TIDE_REDUCE_BF16 ? TIDE_DTYPE_BF16 : TIDE_DTYPE_FP32;
+    if (status == TIDE_OK && ranks > 1 &&
+        (options->sum_groups % ranks != 0 || !tide_is_power_of_two(options->sum_groups / ranks)))
+        return tide_fail(TIDE_ERROR_ARGUMENT,
+                         "%u sum groups: of %u ranks each has as many, a power of two; %u would do",
+                         options->sum_groups, ranks, ranks);
     return status;
 }
 
@@ -160,13 +166,10 @@ static tide_status check_groups(bool given, tide_trainer_options *options)
                          ranks, (unsigned long long)micro_batches, options->micro_batch_sequences,
                          (unsigned long long)(tide_round_up(micro_batches, ranks) *
                                               options->micro_batch_sequences * options->seq_len));
-    if (options->sum_groups % ranks != 0)
-        return tide_fail(TIDE_ERROR_ARGUMENT, "%u sum groups: of %u ranks each has equally many; %u would do",
-                         options->sum_groups, ranks, (uint32_t)tide_round_up(options->sum_groups, ranks));
     if (micro_batches % options->sum_groups == 0)
         return TIDE_OK;
     if (!given) {
-        options->sum_groups = options->pool.sum_groups = 1;
+        options->sum_groups = options->pool.sum_groups = ranks;
         return TIDE_OK;
     }
     return tide_fail(TIDE_ERROR_ARGUMENT,

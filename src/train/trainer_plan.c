@@ -132,8 +132,11 @@ static tide_status saved_automatically(const tide_trainer_options *options, uint
                                        const model_variant *variant, uint32_t *saved_blocks)
 {
     const tide_pool_options *pool = &options->pool;
+    tide_trainer_options fewest = *options; /* activations come before frames that ops do not need */
     tide_pool_plan none_saved;
-    const tide_status status = plan_for(options, variant, &none_saved);
+    if (fewest.pool.ranks.zero_stage == 3 && fewest.pool.ranks.reshard == TIDE_RESHARD_AUTO)
+        fewest.pool.ranks.reshard = TIDE_RESHARD_ON;
+    const tide_status status = plan_for(&fewest, variant, &none_saved);
     if (status != TIDE_OK)
         return status;
     const uint64_t available = none_saved.device_available_bytes;

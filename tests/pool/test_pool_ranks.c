@@ -28,18 +28,18 @@ static tide_description *describe(uint64_t large, uint64_t small)
         }
     }
     assert_ok(tide_description_add_activation(description, "a", LAYERS, 3 * CHUNK_BYTES / 2, &activation));
-    for (uint32_t o = 0; o < OPS; o++) {
-        const uint32_t l = o < LAYERS ? o : OPS - 1 - o;
-        const uint32_t access = TIDE_ACCESS_READ | (o < LAYERS ? 0u : TIDE_ACCESS_GRAD);
+    for (uint32_t o = 0; o <= OPS; o++) { /* the last is one of evaluation */
+        const uint32_t l = o == OPS ? LAYERS - 1 : o < LAYERS ? o : OPS - 1 - o;
+        const uint32_t access = TIDE_ACCESS_READ | (o < LAYERS || o == OPS ? 0u : TIDE_ACCESS_GRAD);
         const tide_use params[] = {{2 * l, access}, {2 * l + 1, access}},
-                       use = {activation, o < LAYERS ? TIDE_ACCESS_WRITE : TIDE_ACCESS_READ};
+                       use = {activation, o < LAYERS || o == OPS ? TIDE_ACCESS_WRITE : TIDE_ACCESS_READ};
         char name[16];
         tide_op op;
         snprintf(name, sizeof name, "o%u", o);
         assert_ok(tide_description_add_op(
             description,
             &(tide_op_description){.name = name,
-                                   .pass = o < LAYERS ? TIDE_PASS_FORWARD : TIDE_PASS_BACKWARD,
+                                   .pass = o < LAYERS || o == OPS ? TIDE_PASS_FORWARD : TIDE_PASS_BACKWARD,
                                    .params = params,
                                    .param_count = 2,
                                    .activations = &use,
@@ -87,6 +87,21 @@ static bool managers_take(tide_description *description, const tide_pool_plan *p
     return all;
 }
 
+static uint32_t frames_of_two_ops(tide_description *description, const tide_pool_options *options,
+                                  const tide_pool_plan *plan)
+{
+    const tide_shard shard = {options->ranks.count, 0};
+    tide_layout *layout;
+    tide_ops ops;
+    tide_slot_needs needs;
+    assert_ok(tide_layout_create(description, plan->chunk_bytes, shard, &layout));
+    assert_ok(tide_ops_create(&ops, layout));
+    tide_manager_needs(&ops, options->placement, &needs);
+    tide_ops_destroy(&ops);
+    tide_layout_destroy(layout);
+    return needs.frames_ahead;
+}
+
 static void check_budget(tide_description *description, tide_pool_options *options, uint64_t budget)
 {
     const uint32_t ranks = options->ranks.count;
@@ -104,12 +119,12 @@ static void check_budget(tide_description *description, tide_pool_options *optio
     assert_true(managers_take(description, &plan, ranks, options->placement));
     if (options->ranks.zero_stage < 3)
         assert_int_equal(plan.frames, plan.chunks[TIDE_SPACE_PARAM]);
-    if (budget >= plan.full_device_bytes) {
-        assert_int_equal(plan.frames, options->ranks.reshard == TIDE_RESHARD_ON
-                                          ? plan.frames
-                                          : plan.chunks[TIDE_SPACE_PARAM]);
-        assert_true(plan.gathers_ahead);
-    }
+    if (budget < plan.full_device_bytes)
+        return;
+    assert_true(plan.gathers_ahead);
+    assert_int_equal(plan.frames, options->ranks.reshard == TIDE_RESHARD_ON
+                                      ? frames_of_two_ops(description, options, &plan)
+                                      : plan.chunks[TIDE_SPACE_PARAM]);
 }
 
 static void a_plan_is_what_managers_need(void **state)
@@ -123,7 +138,7 @@ static void a_plan_is_what_managers_need(void **state)
         tide_pool_options options = options_of(ranks, stage);
         tide_pool_plan plan;
         options.placement = (tide_placement)(rand() % 3);
-        options.ranks.reshard = (tide_reshard)(rand() % 3);
+        options.ranks.reshard = stage == 3 ? (tide_reshard)(rand() % 3) : TIDE_RESHARD_AUTO;
         options.device_memory_bytes = 1;
         assert_ok(tide_pool_plan_make(&options, description, &plan));
         check_budget(description, &options, plan.least_device_bytes);
@@ -156,7 +171,7 @@ static void bytes_between_ranks_follow_the_formulas(void **state)
     /* the last group of forward is the first of backward, and the one before it stays */
     assert_int_equal(plan.gathered_bytes, 3 * (2 * LAYERS - 2) * (uint64_t)ELEMENTS * 2);
     assert_int_equal(plan.reduced_bytes, 3 * owned * 2 + (blocks - owned / 4096) * 8);
-    options.ranks.zero_stage = 0;
+    options.ranks = (tide_ranks_options){.count = 4, .zero_stage = 0};
     assert_ok(tide_pool_plan_make(&options, description, &plan));
     assert_int_equal(plan.gathered_bytes, 0);
     /* each sums a quarter of all, and receives the rest, rounded */
@@ -195,6 +210,13 @@ static void what_ranks_can_not_be_is_refused(void **state)
     options.sum_groups = 6;
     assert_fails(tide_pool_plan_make(&options, description, &plan), TIDE_ERROR_ARGUMENT,
                  "sum_groups is 6, it must be a multiple of 4");
+    options.sum_groups = 12;
+    assert_fails(tide_pool_plan_make(&options, description, &plan), TIDE_ERROR_ARGUMENT,
+                 "sum_groups is 12, for each of 4 ranks it must be a power of two");
+    options = options_of(4, 2);
+    options.ranks.reshard = TIDE_RESHARD_ON;
+    assert_fails(tide_pool_plan_make(&options, description, &plan), TIDE_ERROR_ARGUMENT,
+                 "ranks.reshard is of ZeRO stage 3, the stage is 2");
     options = options_of(4, 2);
     options.device_memory_bytes = 1;
     assert_int_equal(tide_pool_plan_check(&options, description, &plan), TIDE_ERROR_BUDGET);

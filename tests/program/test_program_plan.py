@@ -93,6 +93,10 @@ def usage_errors(bench):
             ("params without accounting", "--params needs --accounting", [*gpt2, "--params", "7.5e9"]),
             ("too many ranks", "--ranks 1025: at most 1024", [*gpt2, "--ranks", 1025]),
             ("a ZeRO stage of one rank", "--zero-stage needs --ranks", [*gpt2, "--zero-stage", 2]),
+            ("a ZeRO stage of a formula", "--zero-stage needs --ranks N of 2 or more, without --accounting",
+             ["plan", "--accounting", "zero", "--params", "1e9", "--ranks", 4, "--zero-stage", 2]),
+            ("resharding of stage 2", "--reshard-after-forward is of --zero-stage 3",
+             [*gpt2, "--ranks", 4, "--zero-stage", 2, "--reshard-after-forward", "on"]),
             ("budgets of several ranks", "--compare is of one rank",
              [*gpt2, "--ranks", 2, "--compare", "1GiB"]),
             ("no ranks", "--ranks 0", ["plan", "--accounting", "zero", "--params", "1e9", "--ranks", 0]),
@@ -343,11 +347,11 @@ def ranks(bench):
     bench.tap.ok(run.status == 0, "the least budget is enough", run)
     run = plan(bench, *small, "--zero-stage", 2)
     bench.tap.ok(run.status == 1 and "of frames for the chunks of 3 other ranks (all of them; "
-                 "ZeRO stage 3 needs fewer)" in run.out, "stage 2 needs more, and says so", run)
+                 "resharding needs fewer)" in run.out, "stage 2 needs more, and says so", run)
     for name, part, options in (
             ("a batch that ranks can't share", "do not divide among them; 12288 tokens would",
              ["--ranks", 4, "--batch-tokens", 10240]),
-            ("sum groups that ranks can't share", "6 sum groups: of 4 ranks each has equally many; 8 would",
+            ("sum groups that ranks can't share", "6 sum groups: of 4 ranks each has as many, a power of",
              ["--ranks", 4, "--sum-groups", 6, "--batch-tokens", 24576])):
         refused(bench, name, 2, part, "plan", *RANKS, *options)
 

@@ -41,6 +41,11 @@ static tide_status check(const tide_plan_settings *settings)
     if (settings->accounting != 0 && (settings->largest || settings->compare != NULL))
         return tide_fail(TIDE_ERROR_ARGUMENT, "tidepool plan: %s and --accounting: give one of them",
                          settings->largest ? "--largest" : "--compare");
+    const tide_ranks_options *ranks = &settings->run.trainer.pool.ranks;
+    if (ranks->reshard != TIDE_RESHARD_AUTO && ranks->zero_stage < 3)
+        return tide_fail(TIDE_ERROR_ARGUMENT,
+                         "tidepool plan: --reshard-after-forward is of --zero-stage 3, not of %u",
+                         ranks->zero_stage);
     if (settings->largest && settings->compare != NULL)
         return tide_fail(TIDE_ERROR_ARGUMENT, "tidepool plan: --largest and --compare: give one of them");
     return tide_train_settings_plan_check(&settings->run, "tidepool plan");
@@ -54,12 +59,12 @@ tide_status tide_plan_settings_parse(int count, char *const *arguments, tide_pla
     tide_status status = tide_options_parse(table, count, arguments, &parsed, given);
     if (status == TIDE_OK)
         status = check(&parsed);
-    if (status == TIDE_OK && parsed.ranks == 1 &&
+    if (status == TIDE_OK && (parsed.ranks == 1 || parsed.accounting != 0) &&
         (tide_options_given(table, given, "--zero-stage") ||
          tide_options_given(table, given, "--reshard-after-forward")))
-        status = tide_fail(TIDE_ERROR_ARGUMENT, "tidepool plan: %s needs --ranks N of 2 or more",
-                           tide_options_given(table, given, "--zero-stage") ? "--zero-stage"
-                                                                            : "--reshard-after-forward");
+        status = tide_fail(
+            TIDE_ERROR_ARGUMENT, "tidepool plan: %s needs --ranks N of 2 or more, without --accounting",
+            tide_options_given(table, given, "--zero-stage") ? "--zero-stage" : "--reshard-after-forward");
     if (status == TIDE_OK && parsed.accounting == 0) {
         parsed.run.trainer.pool.ranks.count = (uint32_t)parsed.ranks;
         if (parsed.ranks > 1 && !tide_options_given(table, given, "--chunk-size"))
