@@ -298,7 +298,7 @@ static void make_manager(sequence *s, tide_manager_options *options)
 
 static void create(sequence *s, uint64_t seed)
 {
-    tide_manager_options options;
+    tide_manager_options options = {0};
     memset(s, 0, sizeof *s);
     ref_choices_begin();
     s->random = seed * UINT64_C(0x9e3779b97f4a7c15) + 1;

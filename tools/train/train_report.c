@@ -80,7 +80,7 @@ static tide_status params_print(const tide_trainer_plan *plan, FILE *out)
 {
     const uint64_t parts[] = {plan->trained_bytes, plan->frozen_bytes};
     char note[96], tensors[TIDE_UNITS_TEXT_BYTES];
-    if (plan->frozen_tensors != 0 && plan->ranks == 1) {
+    if (plan->frozen_tensors != 0 && plan->ranks <= 1) {
         snprintf(note, sizeof note, "%s without gradient and state",
                  tide_count_noun(plan->frozen_tensors, "tensor", tensors));
         plan_line(out, 6, "trained", plan->trained_bytes, "");
