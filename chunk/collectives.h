@@ -67,7 +67,7 @@ bool tide_collectives_next(tide_collectives *collectives, tide_command *command)
 bool tide_collectives_bring(tide_collectives *collectives, tide_turn *turn, bool blocks,
                             tide_command *command);
 /* Is the update for which the head waits being assembled on the device, so that the request, which waits for
- * the head, must leave it the slots? */
+ * the head, must leave it the slots, and so must other tasks and prefetch? */
 bool tide_collectives_needs_slots(const tide_collectives *collectives);
 /* Call when the head's command is done (`ok`) or has failed. */
 void tide_collectives_finish(tide_collectives *collectives, const tide_command *command, bool ok);

@@ -198,9 +198,11 @@ static bool find_next(tide_manager *m, tide_command *command)
     if (tide_collectives_next(&m->collectives, command) ||
         (blocks && tide_collectives_bring(&m->collectives, &turn, true, command)))
         return true;
-    const bool leaves_slots = blocks && !turn.request_yields && tide_collectives_needs_slots(&m->collectives);
-    if ((!leaves_slots && tide_request_next(&m->request, &turn, command)) ||
-        tide_eviction_queue_next(&m->eviction_queue, TIDE_MARKS_QUEUED, !turn.out_busy, command))
+    if (blocks && !turn.request_yields && tide_collectives_needs_slots(&m->collectives))
+        turn.assembles = turn.prefetches = false;
+    else if (tide_request_next(&m->request, &turn, command))
+        return true;
+    if (tide_eviction_queue_next(&m->eviction_queue, TIDE_MARKS_QUEUED, !turn.out_busy, command))
         return true;
     if (tide_tasks_access_waits(&m->tasks))
         return tide_tasks_next_access(&m->tasks, &turn, command);
