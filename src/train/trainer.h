@@ -246,7 +246,9 @@ typedef struct tide_trainer_report {
  *   NONFINITE  as tide_step_result_get: training can't go on
  *   CORRUPT    a token of the data is not valid, or a data file was changed; the pool is not poisoned
  *   IO         a data file can't be read; the pool is not poisoned
- *   others     the step was aborted; unless the pool is poisoned it can be repeated with the same bits
+ *   others     the step was aborted; unless the pool is poisoned the next call repeats it with the same
+ *              bits. If its updates were all done by then, it counts (tide_trainer_state), and the next call
+ *              makes the next step
  * *report is set on success only. `report` may be NULL. */
 TIDE_NODISCARD tide_status tide_trainer_step(tide_trainer *trainer, tide_trainer_report *report);
 

@@ -141,6 +141,21 @@ static void finish_step(tide_trainer *trainer, const tide_step_result *result, t
         report->gradient_norm = result->gradient_norm;
 }
 
+/* After a step that failed was aborted with this status and message: has it taken place all the same, because
+ * all its updates were done? Then it counts, without a loss. */
+static tide_status count_if_done(tide_trainer *trainer, tide_status failure, tide_trainer_report *made)
+{
+    char message[MESSAGE_BYTES];
+    tide_step_result result;
+    if (!trainer->computes || tide_update_count(trainer->pool) == trainer->state.adam_step)
+        return failure;
+    snprintf(message, sizeof message, "%s", tide_message());
+    const bool done = tide_step_result_get(trainer->pool, &result) == TIDE_OK; /* else the pool is poisoned */
+    if (done)
+        finish_step(trainer, &result, made);
+    return tide_fail(failure, "%s%s", message, done ? " (the step has taken place)" : "");
+}
+
 tide_status tide_trainer_step(tide_trainer *trainer, tide_trainer_report *report)
 {
     tide_status status = next_batch(trainer);
@@ -158,7 +173,7 @@ tide_status tide_trainer_step(tide_trainer *trainer, tide_trainer_report *report
     if (status == TIDE_OK)
         status = measure_step(trainer, &made, &result);
     if (status != TIDE_OK)
-        return tide_trainer_abort(trainer, status);
+        return count_if_done(trainer, tide_trainer_abort(trainer, status), &made);
     finish_step(trainer, &result, &made);
     if (report)
         *report = made;

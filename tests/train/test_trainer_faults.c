@@ -414,11 +414,43 @@ tide_status __wrap_tide_decoder_loss(tide_decoder *model, double *loss);
 /* the pool whose updates must end before the loss is read; NULL: no wait */
 static tide_pool *judged_first;
 
+/* the trainer whose device fails when it reads a step's loss, after the step's updates; NULL: none */
+static tide_trainer *failing_late;
+
 tide_status __wrap_tide_decoder_loss(tide_decoder *model, double *loss)
 {
     if (judged_first != NULL)
         assert_int_equal(tide_pool_drain(judged_first), TIDE_ERROR_NONFINITE);
+    if (failing_late != NULL) {
+        ok(tide_pool_drain(tide_trainer_pool(failing_late)));
+        set_fault(failing_late, TIDE_FAULT_ANY, 1);
+    }
     return __real_tide_decoder_loss(model, loss);
+}
+
+static void a_step_whose_updates_are_done_before_it_fails_counts(void **state)
+{
+    for (int clipped = 0; clipped < 2; clipped++) {
+        const tide_trainer_options options = tight_options(clipped);
+        track truth, made = {0};
+        undisturbed(&options, &truth);
+        tide_trainer *trainer = trainer_open(&options);
+        track_steps(trainer, 1, &made);
+        failing_late = trainer;
+        assert_int_not_equal(tide_trainer_step(trainer, NULL), TIDE_OK);
+        failing_late = NULL;
+        assert_non_null(strstr(tide_message(), "(the step has taken place)"));
+        set_fault(trainer, 0, 0);
+        assert_int_equal(tide_trainer_state(trainer)->step, 2);
+        track_steps(trainer, STEPS, &made);
+        made.losses[1] = truth.losses[1];
+        made.norms[1] = truth.norms[1];
+        track_values(trainer, &made);
+        track_compare(&truth, &made, "after a failure behind the updates");
+        track_free(&made);
+        track_free(&truth);
+        tide_trainer_destroy(trainer);
+    }
 }
 
 /* The trainer reads the loss before it knows the norm or, with is_late, after the norm has failed the
@@ -454,6 +486,7 @@ int main(void)
         cmocka_unit_test(a_norm_that_is_not_finite_skips_the_step),
         cmocka_unit_test(ten_skipped_steps_in_a_row_end_the_run),
         cmocka_unit_test(a_gradient_that_is_not_finite_ends_a_run_without_clipping),
+        cmocka_unit_test(a_step_whose_updates_are_done_before_it_fails_counts),
     };
     return cmocka_run_group_tests(tests, fixture_set_up, fixture_tear_down);
 }
