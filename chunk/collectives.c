@@ -175,10 +175,10 @@ bool tide_collectives_needs_slots(const tide_collectives *collectives)
            collectives->tasks->assembling[TIDE_TIER_DEVICE].task_count > 0;
 }
 
-void tide_collectives_finish(tide_collectives *collectives, const tide_command *command, bool ok)
+void tide_collectives_finish(tide_collectives *collectives, bool ok)
 {
     const tide_collective *head = tide_roll_head(&collectives->roll);
-    assert(collectives->running && head != NULL && head->kind == command->collective.kind);
+    assert(collectives->running && head != NULL);
     collectives->running = false;
     if (head->kind == TIDE_COLLECTIVE_GATHER)
         tide_places_unpin(collectives->places, head->group, TIDE_TIER_DEVICE);

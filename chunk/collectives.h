@@ -70,7 +70,7 @@ bool tide_collectives_bring(tide_collectives *collectives, tide_turn *turn, bool
  * the head, must leave it the slots, and so must other tasks and prefetch? */
 bool tide_collectives_needs_slots(const tide_collectives *collectives);
 /* Call when the head's command is done (`ok`) or has failed. */
-void tide_collectives_finish(tide_collectives *collectives, const tide_command *command, bool ok);
+void tide_collectives_finish(tide_collectives *collectives, bool ok);
 /* Drop the roll and the values in the frames, and release the chunks of an op that closes: the step is given
  * up. No command may be open. */
 void tide_collectives_stop(tide_collectives *collectives);

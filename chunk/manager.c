@@ -244,7 +244,7 @@ bool tide_manager_is_stuck(tide_manager *manager)
 static void finish_collective(tide_manager *m, const tide_command *command, bool ok)
 {
     const tide_collective *it = &command->collective;
-    tide_collectives_finish(&m->collectives, command, ok);
+    tide_collectives_finish(&m->collectives, ok);
     if (ok && it->kind == TIDE_COLLECTIVE_REDUCE && it->param == TIDE_PARAM_NONE)
         tide_manager_op_closed(m);
 }
