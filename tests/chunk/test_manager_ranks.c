@@ -222,7 +222,7 @@ static void a_gather_for_an_op_that_did_not_come_takes_the_slots_of_the_request(
 /* Plays a world in another process. Returns whether it failed, be it by an assertion; *deadlock: it hung. */
 static bool fails(uint64_t seed, sabotage how, bool *deadlock)
 {
-    int status;
+    int status = 0;
     (void)fflush(NULL);
     const pid_t child = fork();
     if (child == 0) {
