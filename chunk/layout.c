@@ -24,6 +24,7 @@ enum {
 
 /* Where a class of the description lies. */
 typedef struct tide_layout_class {
+    uint64_t owned;                    /* how many of its elements are this rank's (owned_elements) */
     uint64_t state_elements;           /* E; 0: frozen */
     tide_chunk param_first, param_end; /* its PARAM chunks */
     tide_chunk state_first, state_end; /* its STATE chunks */
@@ -95,11 +96,6 @@ static const tide_state_format *format_of(const tide_layout *layout, const tide_
     return &layout->description->classes[its - layout->classes].format;
 }
 
-static uint64_t elements_of(const tide_layout *layout, const tide_layout_class *its)
-{
-    return layout->description->classes[its - layout->classes].elements;
-}
-
 /* The number of elements of the class that are this rank's; in the last group at least PIECE_ELEMENTS, even
  * if it has none there. */
 static uint64_t owned_elements(const tide_layout *layout, uint64_t elements)
@@ -160,11 +156,12 @@ static tide_status count_chunks(tide_layout *layout)
         tide_layout_class *its = &layout->classes[i];
         its->state_elements =
             d->classes[i].format.planes ? most_elements(&d->classes[i].format, layout->chunk_bytes) : 0;
+        its->owned = owned_elements(layout, d->classes[i].elements);
         its->param_first = (tide_chunk)total;
         total += tide_ceil_div(d->classes[i].elements, group_elements(layout));
         its->param_end = (tide_chunk)total;
         if (its->state_elements > 0)
-            states[i] = tide_ceil_div(owned_elements(layout, d->classes[i].elements), its->state_elements);
+            states[i] = tide_ceil_div(its->owned, its->state_elements);
         state += states[i];
     }
     const uint64_t activations = tide_ceil_div(d->activation_bytes, layout->chunk_bytes);
@@ -338,9 +335,8 @@ static range range_of(const tide_layout *layout, const tide_layout_class *its, t
     const bool is_state = tide_layout_chunk_space(layout, chunk) == TIDE_SPACE_STATE;
     const uint64_t elements = is_state ? its->state_elements : param_elements(layout);
     const uint64_t begin = (chunk - (is_state ? its->state_first : its->param_first)) * elements;
-    const uint64_t owned = owned_elements(layout, elements_of(layout, its));
-    assert(begin < owned);
-    return (range){begin, tide_min_u64(begin + elements, owned)};
+    assert(begin < its->owned);
+    return (range){begin, tide_min_u64(begin + elements, its->owned)};
 }
 
 uint64_t tide_layout_plane_offset_bytes(const tide_layout *layout, tide_chunk state_chunk, uint32_t plane)
