@@ -9,12 +9,23 @@
 #include <assert.h>
 #include <stdbool.h>
 
+/* ---- documents ---- */
+
+/* A sequence may hold several documents. starts[r] is the place in the sequence at which the document of row r
+ * begins: 0 <= starts[r] <= r % sequence_length, and within a sequence starts never decreases. Positions count
+ * from the document's begin, and attention does not look across it. starts NULL: 0 everywhere. */
+static inline size_t tide_row_position(const int32_t *starts, size_t row, size_t sequence_length)
+{
+    return row % sequence_length - (starts ? (size_t)starts[row] : 0);
+}
+
 /* ---- embedding ---- */
 
-/* out[r] = wte[tokens[r]] (+ wpe[r % sequence_length]). Every token must be in [0, vocabulary); the caller
+/* out[r] = wte[tokens[r]] (+ wpe[position of row r]). Every token must be in [0, vocabulary); the caller
  * checks this. */
 typedef struct tide_embedding_args {
     const int32_t *tokens; /* [rows]; alignment 4 */
+    const int32_t *starts; /* [rows] or NULL; alignment 4; read only with a wpe */
     const void *wte;       /* [vocabulary, width] */
     const void *wpe;       /* [>= sequence_length, width]; NULL: the model has no position embedding */
     void *out;             /* [rows, width] */
@@ -22,11 +33,12 @@ typedef struct tide_embedding_args {
     tide_dtype dtype;
 } tide_embedding_args;
 
-/* dwte[tokens[r]] += dout[r]; dwpe[r % sequence_length] += dout[r]. Rows of dwte that no token names stay as
+/* dwte[tokens[r]] += dout[r]; dwpe[position of row r] += dout[r]. Rows of dwte that no token names stay as
  * they are, and so does the row of the padding token (PyTorch's padding_idx); dwpe gets the gradients of
  * padding tokens, too. */
 typedef struct tide_embedding_backward_args {
     const int32_t *tokens; /* [rows]; alignment 4 */
+    const int32_t *starts; /* [rows] or NULL; alignment 4; read only with a dwpe */
     const void *dout;      /* [rows, width] */
     float *dwte;           /* [vocabulary, width]; NULL: not computed */
     float *dwpe;           /* [>= sequence_length, width]; NULL: not computed */
@@ -94,12 +106,13 @@ typedef struct tide_rms_norm_backward_args {
 /* ---- rotary positions ---- */
 
 /* Rotates in place. In every head of width d each pair (x[i], x[i + d / 2]), i < d / 2, becomes (x[i] c - x[i
- * + d / 2] s, x[i + d / 2] c + x[i] s), where c and s are cosine and sine of pair i at the row's position, r
- * % sequence_length (Su et al. 2021, "RoFormer", in the form of Hugging Face's Llama). With `backward` the
- * kernel rotates by the negative angle, which turns the gradient of the result into that of x. */
+ * + d / 2] s, x[i + d / 2] c + x[i] s), where c and s are cosine and sine of pair i at the row's position (Su
+ * et al. 2021, "RoFormer", in the form of Hugging Face's Llama). With `backward` the kernel rotates by the
+ * negative angle, which turns the gradient of the result into that of x. */
 typedef struct tide_rope_args {
-    void *data;         /* [rows, row]: the heads one after another from the row's first element on */
-    const float *table; /* [sequence_length, head_width]: for each position all c, then all s */
+    void *data;            /* [rows, row]: the heads one after another from the row's first element on */
+    const float *table;    /* [sequence_length, head_width]: for each position all c, then all s */
+    const int32_t *starts; /* [rows] or NULL; alignment 4 */
     size_t rows, sequence_length;
     size_t heads, head_width; /* head_width even */
     size_t row;               /* elements from one row's begin to the next's, at least heads x head_width */
@@ -161,8 +174,7 @@ typedef struct tide_bias_backward_args {
  * sqrt(head_width). Rows of q and k begin qk_row elements apart, rows of v v_row: q, k and v may be parts of
  * one matrix. Forward keeps logsumexp[b, h, t] for backward, but no T x T matrix.
  *
- * starts[b, t] is the first position of the sequence to which token t may attend: the begin of its document.
- * 0 <= starts[b, t] <= t, and within a sequence starts never decreases. NULL means 0 everywhere. */
+ * Token t of sequence b attends to tokens starts[b, t] .. t. */
 typedef struct tide_attention_args {
     const void *q, *k, *v; /* q, k: [batch x sequence_length, qk_row]; v: [.., v_row] */
     const int32_t *starts; /* [batch, sequence_length] or NULL; alignment 4 */
@@ -260,14 +272,14 @@ typedef struct tide_round_args {
 
 /* losses[r] = logsumexp(logits[r, :vocabulary]) - logits[r, targets[r]]. With `gradient` the kernel replaces
  * the logits by their gradient (softmax - onehot) x gradient_scale and writes 0 to the columns from
- * vocabulary to leading_dimension; without it the logits stay as they are. Every target must be in [0,
- * vocabulary). */
+ * vocabulary to leading_dimension; without it the logits stay as they are. A row with a target below 0 is not
+ * learned: its loss and its gradient are 0, whatever its logits are. Every target must be below vocabulary. */
 typedef struct tide_cross_entropy_args {
     void *logits;           /* [rows, leading_dimension] */
     const int32_t *targets; /* [rows]; alignment 4 */
     float *losses;          /* [rows] */
     size_t rows, vocabulary, leading_dimension;
-    float gradient_scale; /* loss scale / tokens of the global batch */
+    float gradient_scale; /* loss scale / learned tokens of the global batch */
     bool gradient;
     tide_dtype dtype;
 } tide_cross_entropy_args;

@@ -57,7 +57,13 @@ LANES_INLINE void cross_entropy_row(const tide_cross_entropy_args *args, size_t 
     const size_t vocabulary = args->vocabulary;
     char *logits = (char *)args->logits + row * args->leading_dimension * tide_dtype_bytes(dtype);
     const size_t target = (size_t)args->targets[row];
-    assert(args->targets[row] >= 0 && target < vocabulary);
+    if (args->targets[row] < 0) {
+        args->losses[row] = 0;
+        if (args->gradient)
+            memset(logits, 0, args->leading_dimension * tide_dtype_bytes(dtype));
+        return;
+    }
+    assert(target < vocabulary);
     const float target_logit = lanes_load_some(logits, target, 1, dtype)[0];
     const float largest = row_largest(logits, vocabulary, dtype);
     const double sum = row_exp_sum(logits, largest, vocabulary, dtype);

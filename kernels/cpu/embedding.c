@@ -31,7 +31,8 @@ LANES_INLINE void embed_row(const tide_embedding_args *args, size_t row, tide_dt
         memcpy(out, wte, bytes);
         return;
     }
-    const char *wpe = (const char *)args->wpe + row % args->sequence_length * bytes;
+    const char *wpe =
+        (const char *)args->wpe + tide_row_position(args->starts, row, args->sequence_length) * bytes;
     for (size_t i = 0; i < width; i += LANES) {
         const lanes sum = lanes_load_until(wte, i, width, dtype) + lanes_load_until(wpe, i, width, dtype);
         lanes_store_until(out, i, width, sum, dtype);
@@ -72,8 +73,9 @@ LANES_INLINE void embed_backward_columns(const tide_embedding_backward_args *arg
         const size_t token = token_row(args->tokens, row, args->vocabulary);
         if (args->dwte && token + 1 != args->padding_row)
             add_columns(args->dwte + token * width, dout, begin, end, dtype);
+        const size_t position = tide_row_position(args->starts, row, args->sequence_length);
         if (args->dwpe)
-            add_columns(args->dwpe + row % args->sequence_length * width, dout, begin, end, dtype);
+            add_columns(args->dwpe + position * width, dout, begin, end, dtype);
     }
 }
 

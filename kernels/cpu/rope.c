@@ -6,8 +6,8 @@
 LANES_INLINE void turn_row(const tide_rope_args *args, size_t row, tide_dtype dtype)
 {
     const size_t half = args->head_width / 2;
-    const float *cosines = args->table + row % args->sequence_length * args->head_width,
-                *sines = cosines + half;
+    const size_t position = tide_row_position(args->starts, row, args->sequence_length);
+    const float *cosines = args->table + position * args->head_width, *sines = cosines + half;
     const float direction = args->backward ? -1.0f : 1.0f;
     for (size_t head = 0; head < args->heads; head++) {
         const size_t low = row * args->row + head * args->head_width, high = low + half;

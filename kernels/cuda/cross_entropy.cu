@@ -212,6 +212,16 @@ template <typename T, bool WHOLE, unsigned THREADS> struct logit_row {
     }
 };
 
+/* A row that is not learned. */
+template <typename T, bool WHOLE>
+static __device__ __forceinline__ void zero_row(typename T::stored *logits, unsigned leading_dimension,
+                                                unsigned threads)
+{
+    for (unsigned begin = threadIdx.x * T::per_16_bytes; begin < leading_dimension;
+         begin += threads * T::per_16_bytes)
+        pack_store<T, WHOLE>(logits, begin, leading_dimension, tide_cuda_vector<T>{});
+}
+
 template <typename T, bool WHOLE, unsigned THREADS>
 static __global__ void __launch_bounds__(THREADS, THREADS_LONG / THREADS)
     cross_entropy_rows(typename T::stored *all_logits, const int32_t *__restrict__ targets, float *losses,
@@ -229,6 +239,13 @@ static __global__ void __launch_bounds__(THREADS, THREADS_LONG / THREADS)
                                               places,
                                               held};
     const unsigned target = (unsigned)targets[blockIdx.x];
+    if ((int32_t)target < 0) { /* the same for the whole block */
+        if (gradient)
+            zero_row<T, WHOLE>(row.logits, leading_dimension, THREADS);
+        if (threadIdx.x == 0)
+            losses[blockIdx.x] = 0.0f;
+        return;
+    }
     const float target_logit = T::load(row.logits[target]); /* read before the second pass overwrites it */
     float mine = -FLT_MAX, my_sum = 0.0f;
     row.hold();

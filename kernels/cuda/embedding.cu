@@ -5,7 +5,9 @@
  * and wpe mostly from the second-level cache) and one addition, so the kernel is bound by memory: some 10
  * microseconds for 16384 rows of 768.
  *
- * Backward, dwpe: a thread sums one pack of a position over the batch, with IN_FLIGHT loads in flight.
+ * Backward, dwpe: where every sequence is one document, a thread sums one pack of a position over the batch,
+ * with IN_FLIGHT loads in flight. Else rows have any position, as they have any token, and dwpe is summed like
+ * dwte, with the row's position in the token's place.
  *
  * Backward, dwte: many rows may have the same token, but the kernel may not use float atomics and has no
  * workspace in which to sort. Tokens are therefore divided into classes, by token modulo a power of two. A
@@ -52,15 +54,17 @@ enum {
 
 template <typename T, bool WHOLE>
 static __global__ void __launch_bounds__(THREADS)
-    embed_rows(const int32_t *__restrict__ tokens, const typename T::stored *__restrict__ wte,
-               const typename T::stored *__restrict__ wpe, typename T::stored *out, size_t rows,
-               size_t sequence_length, size_t width)
+    embed_rows(const int32_t *__restrict__ tokens, const int32_t *__restrict__ starts,
+               const typename T::stored *__restrict__ wte, const typename T::stored *__restrict__ wpe,
+               typename T::stored *out, size_t rows, size_t sequence_length, size_t width)
 {
     const size_t row = (size_t)blockIdx.x * WARPS + threadIdx.x / WARP_LANES;
     if (row >= rows)
         return;
     const typename T::stored *token_row = wte + (size_t)tokens[row] * width;
-    const typename T::stored *position_row = wpe ? wpe + row % sequence_length * width : NULL;
+    const typename T::stored *position_row = NULL;
+    if (wpe)
+        position_row = wpe + (row % sequence_length - (starts ? (size_t)starts[row] : 0)) * width;
     for (size_t begin = threadIdx.x % WARP_LANES * T::per_16_bytes; begin < width;
          begin += WARP_LANES * T::per_16_bytes) {
         const tide_cuda_vector<T> token = pack_load<T, WHOLE>(token_row, begin, width);
@@ -79,8 +83,9 @@ static tide_status forward_launch(void *stream, const tide_embedding_args *args)
 {
     typedef const typename T::stored *elements;
     return TIDE_CUDA_LAUNCH("embedding", (embed_rows<T, WHOLE>), (unsigned)((args->rows + WARPS - 1) / WARPS),
-                            THREADS, stream, args->tokens, (elements)args->wte, (elements)args->wpe,
-                            (typename T::stored *)args->out, args->rows, args->sequence_length, args->width);
+                            THREADS, stream, args->tokens, args->starts, (elements)args->wte,
+                            (elements)args->wpe, (typename T::stored *)args->out, args->rows,
+                            args->sequence_length, args->width);
 }
 
 template <typename T> static tide_status forward(void *stream, const tide_embedding_args *args)
@@ -126,15 +131,27 @@ static __global__ void __launch_bounds__(POSITION_THREADS)
     pack_accumulate<T, WHOLE>(dwpe + position * width, begin, width, sums);
 }
 
-/* ---- backward: tokens ---- */
+/* ---- backward: tokens, and positions in documents ---- */
+
+/* What a row is summed by: its token, or the position of the row in its document. */
+struct row_keys {
+    const int32_t *tokens; /* NULL: by position */
+    const int32_t *starts;
+    size_t sequence_length;
+
+    __device__ __forceinline__ int32_t of(size_t row) const
+    {
+        return tokens ? tokens[row] : (int32_t)(row % sequence_length) - starts[row];
+    }
+};
 
 /* Step 1 for one tile, from row `begin` on: append the rows of this block's class to the list, except those
  * with the token `padding` (-1: no such token). Returns the list's new length. A warp looks at TILE_PER_WARP
  * successive rows, so that rows stay in order. */
 template <typename Rows, typename Tokens, typename Counts>
-static __device__ __forceinline__ unsigned
-collect_tile(const int32_t *__restrict__ tokens, size_t begin, size_t rows, unsigned classes, int32_t padding,
-             unsigned listed, Rows &list_rows, Tokens &list_tokens, Counts &counts)
+static __device__ __forceinline__ unsigned collect_tile(const row_keys &keys, size_t begin, size_t rows,
+                                                        unsigned classes, int32_t padding, unsigned listed,
+                                                        Rows &list_rows, Tokens &list_tokens, Counts &counts)
 {
     const unsigned lane = threadIdx.x % WARP_LANES, warp = threadIdx.x / WARP_LANES;
     int32_t token[TILE_PER_LANE];
@@ -142,7 +159,7 @@ collect_tile(const int32_t *__restrict__ tokens, size_t begin, size_t rows, unsi
 #pragma unroll
     for (unsigned i = 0; i < TILE_PER_LANE; i++) {
         const size_t row = begin + warp * TILE_PER_WARP + i * WARP_LANES + lane;
-        token[i] = row < rows ? tokens[row] : -1;
+        token[i] = row < rows ? keys.of(row) : -1;
         if (token[i] == padding)
             token[i] = -1;
     }
@@ -236,8 +253,8 @@ static __device__ __forceinline__ void add_to_token(const typename T::stored *__
 
 template <typename T, bool WHOLE>
 static __global__ void __launch_bounds__(THREADS)
-    add_to_tokens(const int32_t *__restrict__ tokens, const typename T::stored *__restrict__ dout,
-                  float *dwte, size_t rows, size_t width, unsigned classes, unsigned slices, int32_t padding)
+    add_to_tokens(row_keys keys, const typename T::stored *__restrict__ dout, float *dwte, size_t rows,
+                  size_t width, unsigned classes, unsigned slices, int32_t padding)
 {
     TIDE_CUDA_SHARED(unsigned, list_rows, LIST);
     TIDE_CUDA_SHARED(int32_t, list_tokens, LIST);
@@ -248,7 +265,7 @@ static __global__ void __launch_bounds__(THREADS)
         unsigned listed = 0;
         for (; begin < rows && listed + TILE <= LIST; begin += TILE)
             listed =
-                collect_tile(tokens, begin, rows, classes, padding, listed, list_rows, list_tokens, counts);
+                collect_tile(keys, begin, rows, classes, padding, listed, list_rows, list_tokens, counts);
         for (unsigned item = threadIdx.x / WARP_LANES; item < listed * here; item += WARPS)
             add_to_token<T, WHOLE>(dout, dwte, width, item / here, first_slice + item % here, listed,
                                    list_rows, list_tokens);
@@ -265,24 +282,37 @@ static unsigned class_count(size_t rows)
 }
 
 template <typename T, bool WHOLE>
+static tide_status backward_launch_by(void *stream, const char *name,
+                                      const tide_embedding_backward_args *args, row_keys keys, float *sums,
+                                      int32_t padding)
+{
+    const unsigned classes = class_count(args->rows);
+    const unsigned slices = (pack_count<T>(args->width) + WARP_LANES - 1) / WARP_LANES;
+    return TIDE_CUDA_LAUNCH(name, (add_to_tokens<T, WHOLE>), dim3(classes, (slices + SLICES - 1) / SLICES),
+                            THREADS, stream, keys, (const typename T::stored *)args->dout, sums, args->rows,
+                            args->width, classes, slices, padding);
+}
+
+template <typename T, bool WHOLE>
 static tide_status backward_launch(void *stream, const tide_embedding_backward_args *args)
 {
-    const typename T::stored *dout = (const typename T::stored *)args->dout;
-    const unsigned packs = pack_count<T>(args->width), classes = class_count(args->rows);
-    const unsigned slices = (packs + WARP_LANES - 1) / WARP_LANES;
+    const unsigned packs = pack_count<T>(args->width);
     const size_t positions = args->rows < args->sequence_length ? args->rows : args->sequence_length;
     tide_status status = TIDE_OK;
     if (args->dwte)
-        status = TIDE_CUDA_LAUNCH("embedding_backward tokens", (add_to_tokens<T, WHOLE>),
-                                  dim3(classes, (slices + SLICES - 1) / SLICES), THREADS, stream,
-                                  args->tokens, dout, args->dwte, args->rows, args->width, classes, slices,
-                                  (int32_t)args->padding_row - 1);
+        status = backward_launch_by<T, WHOLE>(stream, "embedding_backward tokens", args,
+                                              row_keys{args->tokens, NULL, 0}, args->dwte,
+                                              (int32_t)args->padding_row - 1);
     if (status != TIDE_OK || !args->dwpe)
         return status;
+    if (args->starts)
+        return backward_launch_by<T, WHOLE>(stream, "embedding_backward positions", args,
+                                            row_keys{NULL, args->starts, args->sequence_length}, args->dwpe,
+                                            -1);
     return TIDE_CUDA_LAUNCH("embedding_backward positions", (add_to_positions<T, WHOLE>),
                             dim3((unsigned)positions, (packs + POSITION_THREADS - 1) / POSITION_THREADS),
-                            POSITION_THREADS, stream, dout, args->dwpe, args->rows, args->sequence_length,
-                            args->width);
+                            POSITION_THREADS, stream, (const typename T::stored *)args->dout, args->dwpe,
+                            args->rows, args->sequence_length, args->width);
 }
 
 template <typename T> static tide_status backward(void *stream, const tide_embedding_backward_args *args)

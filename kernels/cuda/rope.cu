@@ -12,8 +12,8 @@
 
 template <typename T, bool WHOLE>
 static __global__ void __launch_bounds__(SHARE_THREADS)
-    turn_heads(typename T::stored *data, const float *__restrict__ table, row_share share,
-               size_t row_elements, size_t sequence_length, unsigned half, float direction)
+    turn_heads(typename T::stored *data, const float *__restrict__ table, const int32_t *__restrict__ starts,
+               row_share share, size_t row_elements, size_t sequence_length, unsigned half, float direction)
 {
     enum { N = T::per_16_bytes };
     const unsigned packs = pack_count<T>(half); /* packs of half a head */
@@ -21,7 +21,8 @@ static __global__ void __launch_bounds__(SHARE_THREADS)
         const unsigned head = unit / packs, begin = unit % packs * N;
         typename T::stored *const first = data + row * row_elements + head * 2 * (size_t)half;
         typename T::stored *const second = first + half;
-        const float *const cosines = table + row % sequence_length * 2 * half, *const sines = cosines + half;
+        const size_t position = row % sequence_length - (starts ? (size_t)starts[row] : 0);
+        const float *const cosines = table + position * 2 * half, *const sines = cosines + half;
         tide_cuda_vector<T> x = pack_load<T, WHOLE>(first, begin, half),
                             y = pack_load<T, WHOLE>(second, begin, half);
 #pragma unroll
@@ -48,7 +49,7 @@ template <typename T, bool WHOLE> static tide_status turn_launch(void *stream, c
     const size_t half = args->head_width / 2;
     const row_share share = row_share_of(args->rows, args->heads * pack_count<T>(half));
     return TIDE_CUDA_LAUNCH("rope", (turn_heads<T, WHOLE>), row_share_blocks(share), SHARE_THREADS, stream,
-                            (typename T::stored *)args->data, args->table, share, args->row,
+                            (typename T::stored *)args->data, args->table, args->starts, share, args->row,
                             args->sequence_length, (unsigned)half, args->backward ? -1.0f : 1.0f);
 }
 

@@ -159,8 +159,7 @@ static inline void case_free(attention_case *freed)
     buffers_free(freed->qk, freed->out, freed->logsumexp, freed->dout, freed->dqkv);
     if (freed->shape.v_apart)
         buffer_free(freed->v);
-    if (freed->starts.data)
-        buffer_free(freed->starts);
+    buffer_free(freed->starts);
     double *all[] = {freed->values[Q], freed->values[K], freed->values[V], freed->g, freed->y, freed->l};
     for (size_t i = 0; i < sizeof all / sizeof all[0]; i++)
         free(all[i]);

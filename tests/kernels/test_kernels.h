@@ -190,6 +190,8 @@ static inline void buffer_check(buffer checked)
 
 static inline void buffer_free(buffer freed)
 {
+    if (freed.data == NULL)
+        return;
     buffer_check(freed);
     test_release((char *)freed.data - GUARD_BYTES);
 }
@@ -269,6 +271,21 @@ static inline buffer buffer_copy(buffer from)
     buffer made = buffer_bytes(from.bytes);
     made.dtype = from.dtype;
     memcpy(made.data, from.data, from.bytes);
+    return made;
+}
+
+/* Where the documents of the rows begin (tide_row_position): every third sequence is one document, in every
+ * third each token is one, and in the others a token in four begins one, by a hash. */
+static inline buffer some_starts(size_t rows, size_t sequence_length)
+{
+    buffer made = buffer_bytes(rows * sizeof(int32_t));
+    int32_t *starts = made.data;
+    for (size_t row = 0; row < rows; row++) {
+        const size_t place = row % sequence_length, kind = row / sequence_length % 3;
+        const bool begins =
+            place == 0 || kind == 1 || (kind == 2 && ((uint32_t)row * 2654435761u) >> 30 == 0);
+        starts[row] = begins ? (int32_t)place : starts[row - 1];
+    }
     return made;
 }
 

@@ -40,25 +40,28 @@ static size_t index_in_wte(buffer tokens, size_t i, size_t width)
     return (size_t)((const int32_t *)tokens.data)[i / width] * width + i % width;
 }
 
-static size_t index_in_wpe(const embedding_shape *s, size_t i)
+/* `starts` may have no data. */
+static size_t index_in_wpe(const embedding_shape *s, buffer starts, size_t i)
 {
-    return i / s->width % s->length * s->width + i % s->width;
+    return tide_row_position(starts.data, i / s->width, s->length) * s->width + i % s->width;
 }
 
 static void embedding_adds_token_and_position_or_takes_the_token_alone(const tide_kernels *kernels,
                                                                        tide_dtype dtype)
 {
-    for (const embedding_shape *s = embeddings; s < embeddings + SMALL_EMBEDDINGS; s++) {
+    for (size_t e = 0; e < 2 * SMALL_EMBEDDINGS; e++) {
+        const embedding_shape *s = &embeddings[e / 2];
         const size_t elements = s->rows * s->width;
+        buffer starts = e % 2 == 0 ? (buffer){0} : some_starts(s->rows, s->length);
         buffer tokens = random_tokens(s), out = buffer_of(elements, dtype);
         buffer wte = buffer_random(s->vocabulary * s->width, dtype, 1.0);
         buffer wpe = buffer_random(s->length * s->width, dtype, 1.0);
         double *expected = doubles(elements);
         for (size_t i = 0; i < elements; i++)
-            expected[i] =
-                buffer_get(wte, index_in_wte(tokens, i, s->width)) + buffer_get(wpe, index_in_wpe(s, i));
-        tide_embedding_args args = {tokens.data, wte.data, wpe.data,      out.data, s->rows,
-                                    s->length,   s->width, s->vocabulary, dtype};
+            expected[i] = buffer_get(wte, index_in_wte(tokens, i, s->width)) +
+                          buffer_get(wpe, index_in_wpe(s, starts, i));
+        tide_embedding_args args = {tokens.data, starts.data, wte.data, wpe.data,      out.data,
+                                    s->rows,     s->length,   s->width, s->vocabulary, dtype};
         run_kernel(kernels->embedding, &args);
         assert_close(out, expected, elements, 0.0);
         memset(out.data, POISON, out.bytes);
@@ -68,31 +71,32 @@ static void embedding_adds_token_and_position_or_takes_the_token_alone(const tid
         for (size_t i = 0; i < elements; i++)
             assert_true(buffer_get(out, i) == buffer_get(wte, index_in_wte(tokens, i, s->width)));
         free(expected);
-        buffers_free(tokens, wte, wpe, out);
+        buffers_free(tokens, starts, wte, wpe, out);
     }
 }
 
 static void embedding_backward_adds_rows_that_tokens_share(const tide_kernels *kernels, tide_dtype dtype)
 {
-    for (const embedding_shape *s = embeddings;
-         s < embeddings + (test_large() ? EMBEDDINGS : SMALL_EMBEDDINGS); s++) {
+    for (size_t e = 0; e < 2 * (test_large() ? EMBEDDINGS : SMALL_EMBEDDINGS); e++) {
+        const embedding_shape *s = &embeddings[e / 2];
         const size_t elements = s->rows * s->width;
+        buffer starts = e % 2 == 0 ? (buffer){0} : some_starts(s->rows, s->length);
         buffer tokens = random_tokens(s), dout = buffer_random(elements, dtype, 1.0);
         buffer dwte = buffer_random(s->vocabulary * s->width, TIDE_DTYPE_FP32, 1.0);
         buffer dwpe = buffer_random(s->length * s->width, TIDE_DTYPE_FP32, 1.0);
         double *wte_expected = buffer_values(dwte), *wpe_expected = buffer_values(dwpe);
         for (size_t i = 0; i < elements; i++) {
             wte_expected[index_in_wte(tokens, i, s->width)] += buffer_get(dout, i);
-            wpe_expected[index_in_wpe(s, i)] += buffer_get(dout, i);
+            wpe_expected[index_in_wpe(s, starts, i)] += buffer_get(dout, i);
         }
         run_kernel(kernels->embedding_backward,
-                   &(tide_embedding_backward_args){tokens.data, dout.data, dwte.data, dwpe.data, s->rows,
-                                                   s->length, s->width, s->vocabulary, dtype, 0});
+                   &(tide_embedding_backward_args){tokens.data, starts.data, dout.data, dwte.data, dwpe.data,
+                                                   s->rows, s->length, s->width, s->vocabulary, dtype, 0});
         assert_close(dwte, wte_expected, s->vocabulary * s->width, s->skewed ? 1e-5 : 1e-6);
-        assert_close(dwpe, wpe_expected, s->length * s->width, 1e-6);
+        assert_close(dwpe, wpe_expected, s->length * s->width, s->skewed ? 1e-5 : 1e-6);
         free(wte_expected);
         free(wpe_expected);
-        buffers_free(tokens, dout, dwte, dwpe);
+        buffers_free(tokens, starts, dout, dwte, dwpe);
     }
 }
 
@@ -113,8 +117,9 @@ static void embedding_backward_makes_one_gradient_alone_and_skips_a_padding_toke
         one[i] = buffer_copy(begin[i]);
         padded[i] = buffer_copy(begin[i]);
     }
-    tide_embedding_backward_args args = {tokens.data, dout.data, both[0].data,  both[1].data, s->rows,
-                                         s->length,   s->width,  s->vocabulary, dtype,        0};
+    tide_embedding_backward_args args = {tokens.data,   NULL,    dout.data, both[0].data,
+                                         both[1].data,  s->rows, s->length, s->width,
+                                         s->vocabulary, dtype,   0};
     run_kernel(kernels->embedding_backward, &args);
     args.dwte = NULL;
     args.dwpe = one[1].data;
@@ -395,8 +400,9 @@ static void make_sums(const void *of)
                                          c->in.data, c->in.data, c->dout.data, mean, rstd, c->din.data, norm,
                                          norm + WIDTH, NULL, 0, ROWS, WIDTH, false, TIDE_DTYPE_BF16});
     run_kernel(kernels->embedding_backward,
-               &(tide_embedding_backward_args){c->tokens.data, c->dout.data, dwte, dwte + VOCABULARY * WIDTH,
-                                               ROWS, LENGTH, WIDTH, VOCABULARY, TIDE_DTYPE_BF16, 0});
+               &(tide_embedding_backward_args){c->tokens.data, NULL, c->dout.data, dwte,
+                                               dwte + VOCABULARY * WIDTH, ROWS, LENGTH, WIDTH, VOCABULARY,
+                                               TIDE_DTYPE_BF16, 0});
 }
 
 static void sums_over_rows_keep_their_bits_for_any_thread_count(void **state)

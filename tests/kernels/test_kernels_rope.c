@@ -20,15 +20,17 @@ enum { SHAPES = sizeof shapes / sizeof shapes[0], SMALL_SHAPES = SHAPES - 1 };
 typedef struct rope_case {
     shape shape;
     size_t row;
-    buffer data, table;
+    buffer data, table, starts; /* starts: without data, each sequence is one document */
     double *x, *t;
 } rope_case;
 
 /* The angles are those of models: position x 10000^(-2 i / width). The elements beside the heads are
  * poisoned. */
-static rope_case case_make(shape s, tide_dtype dtype)
+static rope_case case_make(shape s, bool documents, tide_dtype dtype)
 {
     rope_case made = {.shape = s, .row = s.before + s.heads * s.head_width + s.behind};
+    if (documents)
+        made.starts = some_starts(s.rows, s.sequence_length);
     made.data = buffer_of(s.rows * made.row, dtype);
     made.table = buffer_of(s.sequence_length * s.head_width, TIDE_DTYPE_FP32);
     for (size_t i = 0; i < s.rows * made.row; i++)
@@ -46,7 +48,7 @@ static rope_case case_make(shape s, tide_dtype dtype)
 
 static void case_free(rope_case *freed)
 {
-    buffers_free(freed->data, freed->table);
+    buffers_free(freed->data, freed->table, freed->starts);
     free(freed->x);
     free(freed->t);
 }
@@ -56,6 +58,7 @@ static void turn(const tide_kernels *kernels, const rope_case *c, bool backward)
     run_kernel(kernels->rope, &(tide_rope_args){.data = (char *)c->data.data +
                                                         c->shape.before * tide_dtype_bytes(c->data.dtype),
                                                 .table = c->table.data,
+                                                .starts = c->starts.data,
                                                 .rows = c->shape.rows,
                                                 .sequence_length = c->shape.sequence_length,
                                                 .heads = c->shape.heads,
@@ -81,7 +84,8 @@ static size_t elements(const rope_case *c)
 static double rotated(const rope_case *c, size_t i, bool backward)
 {
     const size_t width = c->shape.head_width, half = width / 2, column = i % width;
-    const size_t position = element(c, i) / c->row % c->shape.sequence_length;
+    const size_t position =
+        tide_row_position(c->starts.data, element(c, i) / c->row, c->shape.sequence_length);
     const double cosine = c->t[position * width + column % half];
     const double sine = (backward ? -1.0 : 1.0) * c->t[position * width + half + column % half];
     const double x = c->x[element(c, i)];
@@ -101,9 +105,9 @@ static void assert_rest_untouched(const rope_case *c)
 
 static void rope_turns_every_head_as_in_float64_and_back(const tide_kernels *kernels, tide_dtype dtype)
 {
-    for (size_t s = 0; s < 2 * (test_large() ? SHAPES : SMALL_SHAPES); s++) {
+    for (size_t s = 0; s < 4 * (test_large() ? SHAPES : SMALL_SHAPES); s++) {
         const bool backward = s % 2 == 1;
-        rope_case c = case_make(shapes[s / 2], dtype);
+        rope_case c = case_make(shapes[s / 4], s / 2 % 2 == 1, dtype);
         turn(kernels, &c, backward);
         for (size_t i = 0; i < elements(&c); i++)
             assert_near(c.data, element(&c, i), rotated(&c, i, backward), 1e-6);
@@ -128,7 +132,7 @@ static void turn_copy(const void *of)
 
 static void rope_keeps_its_bits_for_any_thread_count(void **state)
 {
-    threads_case c = {.rope = case_make((shape){301, 100, 5, 42, 0, 7}, TIDE_DTYPE_BF16)};
+    threads_case c = {.rope = case_make((shape){301, 100, 5, 42, 0, 7}, true, TIDE_DTYPE_BF16)};
     c.before = buffer_copy(c.rope.data);
     check_thread_counts(turn_copy, &c, &c.rope.data, 1);
     buffer_free(c.before);
