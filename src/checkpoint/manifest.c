@@ -19,7 +19,7 @@
 #include "src/checkpoint/manifest.h"
 
 #include "base/text.h"
-#include "src/checkpoint/crc32c.h"
+#include "base/crc32c.h"
 #include "src/checkpoint/train_state_json.h"
 #include "src/safetensors/json.h"
 

@@ -5,7 +5,7 @@
  *
  * The parser must return a documented status with a message of one line; on failure its outputs must be
  * unchanged, on success valid. FUZZ_ROUNDS=1000000 sets more rounds. */
-#include "src/checkpoint/crc32c.h"
+#include "base/crc32c.h"
 #include "src/checkpoint/manifest.h"
 #include "src/checkpoint/tensors.h"
 #include "src/data/data.h"

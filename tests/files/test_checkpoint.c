@@ -4,7 +4,7 @@
 #include "tests/files/test_checkpoint.h"
 #include "tests/support/assert_ok.h"
 
-#include "src/checkpoint/crc32c.h"
+#include "base/crc32c.h"
 #include "src/checkpoint/folder.h"
 #include "src/checkpoint/manifest.h"
 #include "src/checkpoint/tensors.h"

@@ -4,7 +4,7 @@
 #include "tests/files/test_checkpoint.h"
 #include "tests/support/assert_ok.h"
 
-#include "src/checkpoint/crc32c.h"
+#include "base/crc32c.h"
 #include "src/checkpoint/manifest.h"
 #include "tests/support/fake_memory.h"
 

@@ -1,6 +1,6 @@
-/* CRC-32C (Castagnoli): the checksum of a checkpoint's files. */
-#ifndef TIDE_CHECKPOINT_CRC32C_H
-#define TIDE_CHECKPOINT_CRC32C_H
+/* CRC-32C (Castagnoli): the checksum of the files of a checkpoint and of token shards. */
+#ifndef TIDE_BASE_CRC32C_H
+#define TIDE_BASE_CRC32C_H
 
 #include <stddef.h>
 #include <stdint.h>

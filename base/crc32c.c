@@ -5,7 +5,7 @@
  * polynomial is Castagnoli's because x86 and ARM have an instruction for it: 8 bytes in 3 cycles, faster than
  * any disk; the table reaches about 0.5 GB/s.
  */
-#include "src/checkpoint/crc32c.h"
+#include "base/crc32c.h"
 
 #include <pthread.h>
 #include <string.h>
