@@ -18,8 +18,8 @@
  */
 #include "src/checkpoint/manifest.h"
 
-#include "base/text.h"
 #include "base/crc32c.h"
+#include "base/text.h"
 #include "src/checkpoint/train_state_json.h"
 #include "src/safetensors/json.h"
 

@@ -21,8 +21,8 @@
  */
 #include "src/checkpoint/checkpoint.h"
 
-#include "base/owner.h"
 #include "base/crc32c.h"
+#include "base/owner.h"
 #include "src/checkpoint/folder.h"
 #include "src/checkpoint/manifest.h"
 #include "src/checkpoint/tensors.h"

@@ -36,7 +36,8 @@ typedef enum field_kind {
     FAMILY,
     ROPE,
     SCHEDULE,
-    TOKEN
+    TOKEN,
+    PACKING
 } field_kind;
 
 /* How a resume treats a value that differs from the run's: PROGRESS takes the checkpoint's, IDENTITY refuses
@@ -129,6 +130,7 @@ static const state_field fields[] = {
     LATER("data_first_step", data_first_step, COUNT64, PROGRESS),
     LATER("schedule", hyper.schedule.shape, SCHEDULE, HYPERPARAMETER),
     LATER("decay_steps", hyper.schedule.decay_steps, COUNT64, HYPERPARAMETER),
+    LATER("packing", packing, PACKING, IDENTITY),
     LATER("sum_groups", sum_groups, COUNT32, SUMS),
     LATER("reduce_dtype", reduce_dtype, DTYPE, SUMS),
 };
@@ -182,6 +184,8 @@ static uint64_t field_bits(const tide_train_state *state, const state_field *fie
         return (uint64_t) * (const tide_rope_kind *)at;
     if (field->kind == SCHEDULE)
         return (uint64_t) * (const tide_lr_shape *)at;
+    if (field->kind == PACKING)
+        return (uint64_t) * (const tide_train_packing *)at;
     if (field->kind == FLAG)
         return *(const bool *)at;
     memcpy(&bits, at, sizeof bits);
@@ -209,6 +213,8 @@ static void real_text(double value, char text[VALUE_TEXT_BYTES])
             return;
     }
 }
+
+static const char *const packing_names[TIDE_TRAIN_PACKINGS] = {"off", "cut", "drop"};
 
 static void field_text(const tide_train_state *state, const state_field *field, char text[VALUE_TEXT_BYTES])
 {
@@ -239,6 +245,9 @@ static void field_text(const tide_train_state *state, const state_field *field, 
     case SCHEDULE:
         snprintf(text, VALUE_TEXT_BYTES, "%s", tide_lr_shape_name((tide_lr_shape)bits));
         return;
+    case PACKING:
+        snprintf(text, VALUE_TEXT_BYTES, "%s", packing_names[bits]);
+        return;
     case TOKEN: /* the member holds 1 + the token, or 0 for none */
         if (bits == 0)
             snprintf(text, VALUE_TEXT_BYTES, "none");
@@ -259,6 +268,8 @@ static bool field_is_valid(const tide_train_state *state, const state_field *fie
         return bits < TIDE_ROPE_KINDS;
     if (field->kind == SCHEDULE)
         return bits < TIDE_LR_SHAPES;
+    if (field->kind == PACKING)
+        return bits < TIDE_TRAIN_PACKINGS;
     return field->kind != DTYPE || bits <= TIDE_DTYPE_FP16;
 }
 
@@ -422,6 +433,17 @@ static bool schedule_from_text(const char *text, tide_lr_shape *shape)
     return false;
 }
 
+static bool packing_from_text(const char *text, tide_train_packing *packing)
+{
+    for (int candidate = 0; candidate < TIDE_TRAIN_PACKINGS; candidate++) {
+        if (text != NULL && strcmp(text, packing_names[candidate]) == 0) {
+            *packing = (tide_train_packing)candidate;
+            return true;
+        }
+    }
+    return false;
+}
+
 static bool field_from_json(const json_t *item, const state_field *field, tide_train_state *state)
 {
     void *at = (char *)state + field->offset;
@@ -449,6 +471,8 @@ static bool field_from_json(const json_t *item, const state_field *field, tide_t
         return rope_from_text(json_string_value(item), (tide_rope_kind *)at);
     case SCHEDULE:
         return schedule_from_text(json_string_value(item), (tide_lr_shape *)at);
+    case PACKING:
+        return packing_from_text(json_string_value(item), (tide_train_packing *)at);
     case TOKEN:
         *(uint32_t *)at = (uint32_t)count + 1;
         return json_is_integer(item) && count >= 0 && count < UINT32_MAX;

@@ -22,6 +22,15 @@ typedef struct tide_hyperparameters {
     double loss_scale_fixed; /* fp16 only: a power of two from 1 to 2^24; 0: dynamic (loss_scale.h) */
 } tide_hyperparameters;
 
+/* How the data's documents are packed into sequences (src/data/data.h): not at all, with long ones cut, or with
+ * long ones left out. */
+typedef enum tide_train_packing {
+    TIDE_TRAIN_PACKING_OFF = 0,
+    TIDE_TRAIN_PACKING_CUT,
+    TIDE_TRAIN_PACKING_DROP,
+    TIDE_TRAIN_PACKINGS,
+} tide_train_packing;
+
 typedef struct tide_train_state {
     /* Progress: a resume takes the checkpoint's values and compares none. */
     uint64_t step; /* steps done; the next batch is the data's batch number step - data_first_step */
@@ -37,6 +46,7 @@ typedef struct tide_train_state {
     tide_model_config model;
     uint64_t seed;
     uint64_t data_fingerprint;
+    tide_train_packing packing;
     uint64_t seq_len;
     uint64_t global_batch_tokens;
     uint64_t micro_batch_sequences; /* it determines the order in which gradients are added */

@@ -1,10 +1,17 @@
-/* Training data: a text file as bytes, token shards in llm.c's two formats, or tokens without a header.
+/* Training data: a text file as bytes, token shards in llm.c's two formats, tokens without a header, or shards
+ * with documents and a mask of the tokens to learn (TIDETOK1, token_documents.c).
  *
  * A sequence is seq_len + 1 consecutive tokens of one shard, at stride seq_len: the first seq_len are inputs,
  * the last seq_len targets, so each target is trained once an epoch. The validation split is data of its own
  * (tide_data_split), or else the last 5% of the sequences, at least one; in that case no validation target is
  * ever a training target. The training order is a pure function of (seed, step, batch): the data position is
  * the step number, and nothing else has to be saved.
+ *
+ * Packed, a sequence holds whole documents (sequence_packing.h), and the held-out 5% are documents. A document
+ * of n tokens takes n - 1 positions. One longer than a sequence is cut into parts of seq_len + 1 tokens, each of
+ * which begins with the last target of the part before, or is left out. Parts without a learned target are left
+ * out. What stays free at a sequence's end is padding: token 0, not learned, each a document of its own. An
+ * epoch's last batch is filled up with sequences of padding.
  *
  * The files stay open and must not change. Each file is checked after every read: if its size or content has
  * changed, the call fails with CORRUPT, and the message names the file. Once the file has its old content
@@ -27,11 +34,12 @@ typedef enum tide_data_format {
     TIDE_DATA_FORMAT_BYTES = 0,      /* a text file: one token a byte, vocabulary of at least 256 */
     TIDE_DATA_FORMAT_SHARDS = 1,     /* llm.c's: a header of 256 x int32, then uint16 or uint32 tokens */
     TIDE_DATA_FORMAT_HEADERLESS = 2, /* uint16 or uint32 tokens from the first byte on */
+    TIDE_DATA_FORMAT_DOCUMENTS = 3,  /* tidepool-tokenize's: tokens, mask, starts of documents */
 } tide_data_format;
 
 /* How the files are to be read. */
 typedef enum tide_data_encoding {
-    TIDE_DATA_ENCODING_AUTO = 0, /* a shard by its magic or a name that ends in ".bin", else text */
+    TIDE_DATA_ENCODING_AUTO = 0, /* a shard by magic or a name that ends in ".bin", else text */
     TIDE_DATA_ENCODING_U16,      /* little-endian tokens without a header, whatever the name */
     TIDE_DATA_ENCODING_U32,
 } tide_data_encoding;
@@ -44,7 +52,15 @@ typedef enum tide_data_split {
     TIDE_DATA_SPLIT_GIVEN, /* eval_path */
 } tide_data_split;
 
+/* Are documents packed into sequences? */
+typedef enum tide_data_packing {
+    TIDE_DATA_PACKING_AUTO = 0, /* if the files say where documents begin */
+    TIDE_DATA_PACKING_ON,
+    TIDE_DATA_PACKING_OFF, /* documents follow each other as one text; the mask holds all the same */
+} tide_data_packing;
+
 enum {
+    TIDE_DATA_TOKENIZER_BYTES = 24, /* of the SHA-256 of the tokenizer's file, in a shard with documents */
     TIDE_DATA_VALIDATION_PERCENT = 5,
     TIDE_DATA_SHARD_MAGIC = 20240520,
     TIDE_DATA_SHARD_VERSION = 1,
@@ -65,7 +81,21 @@ typedef struct tide_data_options {
     uint32_t vocab_size;         /* every token must be below it */
     uint32_t seq_len;            /* inputs per sequence */
     uint64_t seed;               /* of the training order */
+    tide_data_packing packing;
+    bool drops_long; /* packed: leave out documents that are longer than a sequence, rather than cut them */
+    /* NULL, or the model's tokenizer.json: shards made with another one are refused. A file that is not there
+     * and a shard without a hash are not compared */
+    const char *tokenizer;
 } tide_data_options;
+
+/* What packing made of one split's documents. */
+typedef struct tide_data_documents {
+    uint64_t documents;
+    uint64_t long_documents; /* those longer than a sequence: cut, or left out */
+    uint64_t unlearned;      /* documents and parts left out because nothing in them is learned */
+    uint64_t positions;      /* that an epoch's sequences use, without padding */
+    uint64_t learned;        /* targets that an epoch learns */
+} tide_data_documents;
 
 typedef struct tide_data_counts {
     tide_data_format format;
@@ -76,12 +106,16 @@ typedef struct tide_data_counts {
     uint64_t training_sequences;
     uint64_t validation_sequences;
     uint64_t seq_len;
+    bool packed;
+    bool drops_long;
+    tide_data_documents training_documents, validation_documents; /* zeros unless packed */
 } tide_data_counts;
 
 /* Open and validate. Every file stays open, and takes one descriptor. On failure *data is unchanged.
  *
  *   ARGUMENT   the vocabulary or the sequence length is zero or too small; or only one of training and
- *              validation data is text
+ *              validation data is text; or files without documents are to be packed, or beside files with
+ *   MISMATCH   a shard was made with another tokenizer
  *   IO         missing, unreadable, not a file or folder, or more files than the process may open
  *   CORRUPT    empty, too short for one training and one validation sequence, a bad magic, version or token
  *              count, no whole number of tokens, a folder without shards or with unclear names
@@ -98,19 +132,29 @@ void tide_data_close(tide_data *data);
 
 tide_data_counts tide_data_count(const tide_data *data);
 
-/* The batch of step `step` (from 0): `sequences` sequences of seq_len tokens each, inputs[s * seq_len + t].
- * Epochs follow each other without a gap, each shuffled by a permutation of its own. Allocates nothing.
+/* A batch; the caller owns the arrays, of [sequences, seq_len] each. */
+typedef struct tide_token_batch {
+    int32_t *inputs;
+    int32_t *targets; /* -1: not learned */
+    /* packed: the place in its sequence at which each token's document begins; else not written, and may be
+     * NULL */
+    int32_t *starts;
+    uint64_t learned; /* how many targets are learned */
+} tide_token_batch;
+
+/* The batch of step `step` (from 0). Each epoch is shuffled by a permutation of its own. Epochs follow each
+ * other without a gap; packed, each begins with a batch. Allocates nothing.
  *
- *   CORRUPT    a token outside the vocabulary, or a changed file; inputs and targets are then undefined
+ *   CORRUPT    a token outside the vocabulary, or a changed file; the batch is then undefined
  *   IO         a file can't be read
  *   ARGUMENT   sequences is 0, or step * sequences does not fit 64 bits */
 TIDE_NODISCARD tide_status tide_data_batch(tide_data *data, uint64_t step, uint32_t sequences,
-                                           int32_t *inputs, int32_t *targets);
+                                           tide_token_batch *batch);
 
-/* Validation sequences [index * sequences, ...) in file order. At the end of the split it starts over, so any
- * batch size works. Statuses of tide_data_batch. */
+/* Validation sequences [index * sequences, ...), in file order unless packed. Behind the end of the split it
+ * starts over, or, packed, has padding, so any batch size works. Statuses of tide_data_batch. */
 TIDE_NODISCARD tide_status tide_data_validation_batch(tide_data *data, uint64_t index, uint32_t sequences,
-                                                      int32_t *inputs, int32_t *targets);
+                                                      tide_token_batch *batch);
 
 /* 64-bit hash of the training data as it was at open: format, shard sizes, sampled content (all of it up
  * to 64 MiB a shard), and whether a part of the data is held out. A resume uses it to tell data sets
@@ -123,9 +167,9 @@ uint64_t tide_data_fingerprint(const tide_data *data);
 TIDE_NODISCARD tide_status tide_data_was_split_otherwise(const tide_data *data, uint64_t fingerprint,
                                                          bool *was);
 
-/* Entropy of the validation targets under their own frequencies, in nats per token: the loss of a model that
- * knows only these frequencies. Reads the validation split once, and checks it. CORRUPT, IO: as
- * tide_data_batch. NO_MEMORY: for one counter per token of the vocabulary. */
+/* Entropy of the learned validation targets under their own frequencies, in nats per token: the loss of a model
+ * that knows only these frequencies. Reads the validation split once, and checks it. CORRUPT, IO: as
+ * tide_data_batch. NO_MEMORY: for a sequence, and one counter per token of the vocabulary. */
 TIDE_NODISCARD tide_status tide_data_unigram_entropy(tide_data *data, double *nats);
 
 /* Write a token of a sample as readable text. BYTES: printable ASCII, newline and tab stay as they are, other

@@ -4,18 +4,17 @@
  *     shard    | magic | version | count | 253 x unused | token 0 | token 1 | ...      (llm.c)
  *              '----------- 256 x int32 --------------' '-- uint16 or uint32 --'
  *     u16, u32 | token 0 | token 1 | ...                                               (nanoGPT)
+ *     TIDETOK1 | header | tokens | mask | starts of documents | CRC |                  (token_documents.c)
  *
  * Magic and version say how wide a token is: 20240520, 1 (GPT-2's vocabulary): uint16; 20240801, 7 (Llama
  * 3's): uint32. A folder may hold both. All integers are little-endian and read byte by byte, so the host's
  * byte order does not matter (compilers turn the four loads into one). The count is read as unsigned. llm.c
  * writes an int32, so its own shards have at most half as many tokens.
  *
- * Tokens are read with pread, not through a mapping: if another process truncates the file, a read returns
- * fewer bytes, but a reader of a mapping gets SIGBUS. (A batch of 8 sequences takes 20 us of processor time,
- * with 4096 tokens in each 85 us; through a mapping it took 6 and 60.) The descriptor stays open, so a file
- * that is unlinked, or replaced by another of its name, can be read on with its old content.
+ * The descriptor stays open, so a file that is unlinked, or replaced by another of its name, can be read on
+ * with its old content.
  */
-#include "src/data/token_file.h"
+#include "src/data/token_file_internal.h"
 
 #include "base/hash.h"
 #include "base/minmax.h"
@@ -33,46 +32,12 @@
 #define HASH_WHOLE_BYTES  (64ull << 20)
 #define HASH_WINDOW_BYTES 4096ull
 
-enum { HASH_WINDOWS = 64, PIECE_BYTES = 8192 /* read at once, into a buffer on the stack */ };
-
-static uint32_t load_u32(const uint8_t *bytes)
-{
-    return (uint32_t)bytes[0] | (uint32_t)bytes[1] << 8 | (uint32_t)bytes[2] << 16 | (uint32_t)bytes[3] << 24;
-}
-
-static uint32_t load_token(const uint8_t *bytes, uint32_t token_bytes, size_t index)
-{
-    const uint8_t *at = bytes + token_bytes * index;
-    if (token_bytes == 1)
-        return at[0];
-    return token_bytes == 2 ? (uint32_t)at[0] | (uint32_t)at[1] << 8 : load_u32(at);
-}
+enum { HASH_WINDOWS = 64 };
 
 static bool ends_with(const char *text, const char *end)
 {
     size_t text_length = strlen(text), end_length = strlen(end);
     return text_length >= end_length && strcmp(text + text_length - end_length, end) == 0;
-}
-
-static tide_status read_at(const tide_token_file *file, uint64_t at, void *bytes, size_t count)
-{
-    uint8_t *to = bytes;
-    while (count > 0) {
-        const ssize_t got = pread(file->descriptor, to, count, (off_t)at);
-        if (got < 0 && errno == EINTR)
-            continue;
-        if (got < 0)
-            return tide_fail(TIDE_ERROR_IO, "data %s: can't be read at byte %llu: %s", file->path,
-                             (unsigned long long)at, strerror(errno));
-        if (got == 0)
-            return tide_fail(TIDE_ERROR_CORRUPT,
-                             "data %s: it ends at byte %llu, and had %llu bytes when it was opened",
-                             file->path, (unsigned long long)at, (unsigned long long)file->file_bytes);
-        to += got;
-        at += (uint64_t)got;
-        count -= (size_t)got;
-    }
-    return TIDE_OK;
 }
 
 /* ---- opening ---- */
@@ -94,17 +59,21 @@ typedef struct shard_header {
     const shard_kind *kind; /* found by the magic; NULL: the magic is unknown */
     uint32_t magic, version, count;
     uint64_t need_bytes; /* the file's size according to kind and count; set if the kind is known */
+    bool has_documents;  /* does the file begin with the magic of shards with documents? */
 } shard_header;
 
 static tide_status read_header(const tide_token_file *file, shard_header *header)
 {
     uint8_t bytes[HEADER_FIELDS_BYTES] = {0};
     const size_t count = tide_min_u64(file->file_bytes, sizeof bytes);
-    const tide_status status = read_at(file, 0, bytes, count);
+    const tide_status status = tide_token_file_read(file, 0, bytes, count);
     if (status != TIDE_OK)
         return status;
     *header = (shard_header){
-        .magic = load_u32(bytes), .version = load_u32(bytes + 4), .count = load_u32(bytes + 8)};
+        .magic = tide_load_u32(bytes),
+        .version = tide_load_u32(bytes + 4),
+        .count = tide_load_u32(bytes + 8),
+        .has_documents = memcmp(bytes, TIDE_TOKEN_DOCUMENTS_MAGIC, strlen(TIDE_TOKEN_DOCUMENTS_MAGIC)) == 0};
     for (size_t i = 0; i < sizeof shard_kinds / sizeof shard_kinds[0]; i++)
         if (header->magic == shard_kinds[i].magic)
             header->kind = &shard_kinds[i];
@@ -144,6 +113,7 @@ static tide_status take_shard(tide_token_file *file, const shard_header *header)
     file->first_byte = TIDE_DATA_SHARD_HEADER_BYTES;
     file->token_count = header->count;
     file->token_bytes = kind->token_bytes;
+    file->content_bytes = file->token_count * file->token_bytes;
     return TIDE_OK;
 }
 
@@ -154,12 +124,14 @@ static void take_all(tide_token_file *file, tide_data_format format, uint32_t to
     file->first_byte = 0;
     file->token_count = file->file_bytes / token_bytes;
     file->token_bytes = token_bytes;
+    file->content_bytes = file->token_count * token_bytes;
 }
 
 static tide_status take_headerless(tide_token_file *file, const shard_header *header, uint32_t token_bytes)
 {
-    const bool is_shard = header->kind != NULL && header->version == header->kind->version &&
-                          header->need_bytes == file->file_bytes;
+    const bool is_shard =
+        header->has_documents || (header->kind != NULL && header->version == header->kind->version &&
+                                  header->need_bytes == file->file_bytes);
     if (is_shard)
         return tide_fail(
             TIDE_ERROR_CORRUPT,
@@ -181,6 +153,8 @@ static tide_status read_layout(tide_token_file *file, tide_data_encoding encodin
         return status;
     if (encoding != TIDE_DATA_ENCODING_AUTO)
         return take_headerless(file, &header, encoding == TIDE_DATA_ENCODING_U16 ? 2 : 4);
+    if (header.has_documents)
+        return tide_token_documents_open(file);
     if (ends_with(file->path, ".bin") || header.kind != NULL)
         return take_shard(file, &header);
     take_all(file, TIDE_DATA_FORMAT_BYTES, 1);
@@ -251,72 +225,17 @@ void tide_token_file_close(tide_token_file *file)
     *file = (tide_token_file){0};
 }
 
-/* ---- tokens ---- */
-
-/* Fails with the position of the piece's first token outside the vocabulary, which must exist. The piece
- * begins at token `first`. */
-static tide_status refuse_outside(const tide_token_file *file, const uint8_t *piece, uint64_t first,
-                                  uint32_t vocab_size)
-{
-    size_t at = 0;
-    while (load_token(piece, file->token_bytes, at) < vocab_size)
-        at++;
-    return tide_fail(TIDE_ERROR_CORRUPT, "data %s: token %u at position %llu is outside the vocabulary of %u",
-                     file->path, load_token(piece, file->token_bytes, at), (unsigned long long)(first + at),
-                     vocab_size);
-}
-
-/* Reads and checks tokens, and stores them unless `tokens` is NULL. It checks the bytes that it has read
- * and does not read again to check, since another process may change the file at any time. */
-static tide_status read_tokens(const tide_token_file *file, uint64_t first, uint64_t count,
-                               uint32_t vocab_size, int32_t *tokens)
-{
-    uint8_t piece[PIECE_BYTES];
-    assert(first <= file->token_count && count <= file->token_count - first);
-    for (uint64_t done = 0, part; done < count; done += part) {
-        const uint64_t most = PIECE_BYTES / file->token_bytes, at = first + done;
-        uint32_t highest = 0;
-        part = tide_min_u64(count - done, most);
-        const tide_status status =
-            read_at(file, file->first_byte + file->token_bytes * at, piece, (size_t)part * file->token_bytes);
-        if (status != TIDE_OK)
-            return status;
-        for (size_t i = 0; i < part; i++) {
-            const uint32_t token = load_token(piece, file->token_bytes, i);
-            highest = tide_max_u32(token, highest);
-            if (tokens != NULL)
-                tokens[done + i] = (int32_t)token;
-        }
-        if (highest >= vocab_size)
-            return refuse_outside(file, piece, at, vocab_size);
-    }
-    return TIDE_OK;
-}
-
-tide_status tide_token_file_check(const tide_token_file *file, uint64_t first, uint64_t count,
-                                  uint32_t vocab_size)
-{
-    const bool any_token_is_inside = vocab_size >= 1ull << 8 * file->token_bytes;
-    return any_token_is_inside ? TIDE_OK : read_tokens(file, first, count, vocab_size, NULL);
-}
-
-tide_status tide_token_file_copy(const tide_token_file *file, uint64_t first, uint64_t count,
-                                 uint32_t vocab_size, int32_t *tokens)
-{
-    return read_tokens(file, first, count, vocab_size, tokens);
-}
-
 /* ---- has the file changed? ---- */
 
 /* Chains *hash with `count` bytes of the content from `at` on, as one call of tide_hash_end for all of them
  * would. */
 static tide_status hash_range(const tide_token_file *file, uint64_t at, uint64_t count, uint64_t *hash)
 {
-    uint8_t piece[PIECE_BYTES];
-    for (uint64_t done = 0;; done += PIECE_BYTES) {
-        const bool last = count - done <= PIECE_BYTES;
-        const size_t part = last ? (size_t)(count - done) : PIECE_BYTES;
-        const tide_status status = read_at(file, file->first_byte + at + done, piece, part);
+    uint8_t piece[TIDE_TOKEN_PIECE_BYTES];
+    for (uint64_t done = 0;; done += TIDE_TOKEN_PIECE_BYTES) {
+        const bool last = count - done <= TIDE_TOKEN_PIECE_BYTES;
+        const size_t part = last ? (size_t)(count - done) : TIDE_TOKEN_PIECE_BYTES;
+        const tide_status status = tide_token_file_read(file, file->first_byte + at + done, piece, part);
         if (status != TIDE_OK)
             return status;
         *hash = last ? tide_hash_end(*hash, piece, part, count) : tide_hash_words(*hash, piece, part);
@@ -327,7 +246,7 @@ static tide_status hash_range(const tide_token_file *file, uint64_t at, uint64_t
 
 tide_status tide_token_file_hash(const tide_token_file *file, uint64_t *hash)
 {
-    const uint64_t bytes = file->token_count * file->token_bytes;
+    const uint64_t bytes = file->content_bytes;
     const uint64_t windows = bytes <= HASH_WHOLE_BYTES ? 1 : HASH_WINDOWS;
     const uint64_t window_bytes = bytes <= HASH_WHOLE_BYTES ? bytes : HASH_WINDOW_BYTES;
     tide_status status = TIDE_OK;
@@ -369,7 +288,7 @@ tide_status tide_token_file_verify(tide_token_file *file)
     if (same_time(now.st_mtim, file->modified) && same_time(now.st_ctim, file->changed))
         return TIDE_OK;
     const tide_status status = tide_token_file_hash(file, &hash);
-    const bool is_hashed_whole = file->token_count * file->token_bytes <= HASH_WHOLE_BYTES;
+    const bool is_hashed_whole = file->content_bytes <= HASH_WHOLE_BYTES;
     if (status == TIDE_OK && !is_hashed_whole && !same_time(now.st_mtim, file->modified))
         return tide_fail(TIDE_ERROR_CORRUPT,
                          "data %s: its %llu bytes were written to after it was opened; %s", file->path,

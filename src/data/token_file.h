@@ -1,4 +1,4 @@
-/* One open file of tokens: a text, a shard, or tokens without a header.
+/* One open file of tokens: a text, a shard with or without documents, or tokens without a header.
  *
  * The file's content must stay as it was at open; tide_token_file_verify checks this. The fingerprint of a
  * file over 64 MiB is only a sample, so verify also checks when such a file was last written to. The file may
@@ -20,7 +20,11 @@ typedef struct tide_token_file {
     uint64_t first_byte;               /* offset of token 0 */
     uint64_t token_count;              /* at least 1 */
     uint32_t token_bytes;              /* of each token: 1, 2 or 4 */
-    uint64_t hash_before, hash_behind; /* *hash before and after tide_token_file_fingerprint */
+    uint64_t content_bytes;            /* from first_byte on: the tokens and all that belongs to them */
+    uint64_t documents;                /* 0: the file does not say where documents begin */
+    uint64_t mask_byte, starts_byte;   /* offsets; mask_byte 0: every token is learned */
+    uint8_t tokenizer[TIDE_DATA_TOKENIZER_BYTES]; /* of the tokenizer's hash; zeros: not known */
+    uint64_t hash_before, hash_behind;            /* *hash before and after tide_token_file_fingerprint */
 } tide_token_file;
 
 /* Open and validate, see tide_data_open: IO, CORRUPT, NO_MEMORY. On failure *file is unchanged. */
@@ -33,6 +37,18 @@ void tide_token_file_close(tide_token_file *file);
  * position and token), or the file has become too short. IO. */
 TIDE_NODISCARD tide_status tide_token_file_copy(const tide_token_file *file, uint64_t first, uint64_t count,
                                                 uint32_t vocab_size, int32_t *tokens);
+
+/* Copy tokens as targets: -1 in the place of those that are not learned. Statuses of tide_token_file_copy. */
+TIDE_NODISCARD tide_status tide_token_file_targets(const tide_token_file *file, uint64_t first,
+                                                   uint64_t count, uint32_t vocab_size, int32_t *targets);
+
+/* How many of these tokens are learned. IO, CORRUPT (the file has become too short). */
+TIDE_NODISCARD tide_status tide_token_file_learned(const tide_token_file *file, uint64_t first,
+                                                   uint64_t count, uint64_t *learned);
+
+/* Where documents [first, first + count) begin. Statuses of tide_token_file_learned. */
+TIDE_NODISCARD tide_status tide_token_file_starts(const tide_token_file *file, uint64_t first, uint64_t count,
+                                                  uint64_t *starts);
 
 /* Check these tokens as tide_token_file_copy does, without copying them. */
 TIDE_NODISCARD tide_status tide_token_file_check(const tide_token_file *file, uint64_t first, uint64_t count,

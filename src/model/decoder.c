@@ -40,7 +40,8 @@ tide_decoder_region tide_decoder_region_layout(const tide_decoder_options *optio
     const uint64_t token_bytes = tide_align_up(rows * options->micro_batches * sizeof(int32_t));
     tide_decoder_region region = {.inputs_offset = 0};
     region.targets_offset = region.inputs_offset + token_bytes;
-    region.losses_offset = region.targets_offset + token_bytes;
+    region.starts_offset = region.targets_offset + token_bytes;
+    region.losses_offset = region.starts_offset + token_bytes;
     region.loss_sums_offset = region.losses_offset + tide_align_up(rows * sizeof(float));
     region.logits_offset = region.loss_sums_offset + tide_align_up(options->micro_batches * sizeof(double));
     region.rope_offset = region.logits_offset + tide_align_up(options->config.vocab_size * sizeof(float));
@@ -183,7 +184,6 @@ tide_status tide_decoder_create(const tide_decoder_options *options, tide_decode
     assert(tide_model_config_is_valid(&options->config));
     assert(options->seq_len > 0 && options->seq_len <= options->config.context);
     assert(options->micro_batch_sequences > 0 && options->micro_batches > 0);
-    assert(options->global_micro_batches >= options->micro_batches);
     tide_decoder *made = NULL;
     tide_status status = allocate(options, &made);
     if (status != TIDE_OK)
@@ -418,13 +418,20 @@ static tide_status write_rope(tide_decoder *model)
     return status;
 }
 
-tide_status tide_decoder_upload(tide_decoder *model, const int32_t *inputs, const int32_t *targets)
+tide_status tide_decoder_upload(tide_decoder *model, const tide_decoder_batch *batch)
 {
+    const tide_decoder_region *region = &model->region;
     const uint64_t tokens = micro_batch_rows(&model->options) * model->options.micro_batches;
+    model->learned = batch->learned;
+    model->has_documents = batch->starts != NULL;
     tide_status status = write_rope(model);
     if (status == TIDE_OK)
-        status = write_tokens(model, model->region.inputs_offset, inputs, tokens);
-    return status == TIDE_OK ? write_tokens(model, model->region.targets_offset, targets, tokens) : status;
+        status = write_tokens(model, region->inputs_offset, batch->inputs, tokens);
+    if (status == TIDE_OK)
+        status = write_tokens(model, region->targets_offset, batch->targets, tokens);
+    if (status == TIDE_OK && model->has_documents)
+        status = write_tokens(model, region->starts_offset, batch->starts, tokens);
+    return status;
 }
 
 static tide_status run_slice(tide_decoder *model, const tide_decoder_op *op, tide_op_builder *builder)
@@ -475,7 +482,6 @@ tide_status tide_decoder_evaluate(tide_decoder *model)
 
 tide_status tide_decoder_loss(tide_decoder *model, double *loss)
 {
-    const uint64_t tokens = micro_batch_rows(&model->options) * model->options.global_micro_batches;
     const tide_status status =
         tide_read(model->pool, model->loss_sums, region_at(model, model->region.loss_sums_offset),
                   model->options.micro_batches * sizeof *model->loss_sums);
@@ -484,7 +490,7 @@ tide_status tide_decoder_loss(tide_decoder *model, double *loss)
     double sum = 0.0;
     for (uint32_t m = 0; m < model->options.micro_batches; m++)
         sum += model->loss_sums[m];
-    *loss = sum / (double)tokens;
+    *loss = model->learned > 0 ? sum / (double)model->learned : 0.0;
     return TIDE_OK;
 }
 
@@ -505,6 +511,7 @@ tide_status tide_decoder_logits(tide_decoder *model, const int32_t *tokens, uint
 {
     assert(position < model->options.seq_len);
     const tide_decoder_order *order = &model->order;
+    model->has_documents = false;
     tide_status status = write_rope(model);
     if (status == TIDE_OK)
         status = write_tokens(model, model->region.inputs_offset, tokens, model->options.seq_len);

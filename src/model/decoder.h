@@ -42,9 +42,7 @@ typedef struct tide_decoder_options {
     uint32_t seq_len; /* 1 .. context */
     uint32_t micro_batch_sequences;
     uint32_t micro_batches; /* those that this process runs */
-    /* those of the global batch, at least micro_batches: their rows divide gradients and loss */
-    uint32_t global_micro_batches;
-    uint32_t sum_groups; /* of the pool that will run the model (tidepool/pool.h, section 5), at least 1 */
+    uint32_t sum_groups;    /* of the pool that will run the model (tidepool/pool.h, section 5), at least 1 */
     /* [layers]: does the block recompute its activations? Blocks that backward does not reach save nothing
      * anyway. Read during create only */
     const bool *recompute;
@@ -58,11 +56,12 @@ typedef struct tide_decoder_options {
 
 /* The parts of the pool's region (the description's nonmodel_bytes) that the model uses. */
 typedef struct tide_decoder_region {
-    uint64_t inputs_offset, targets_offset; /* int32 tokens of the local batch */
-    uint64_t losses_offset;                 /* fp32, one for each row of a micro-batch */
-    uint64_t loss_sums_offset;              /* the sum of each micro-batch's losses, doubles */
-    uint64_t logits_offset;                 /* logits of one position, fp32 */
-    uint64_t rope_offset;                   /* the table of rotary positions, if the family has them */
+    /* int32s of the local batch (tide_decoder_batch) */
+    uint64_t inputs_offset, targets_offset, starts_offset;
+    uint64_t losses_offset;    /* fp32, one for each row of a micro-batch */
+    uint64_t loss_sums_offset; /* the sum of each micro-batch's losses, doubles */
+    uint64_t logits_offset;    /* logits of one position, fp32 */
+    uint64_t rope_offset;      /* the table of rotary positions, if the family has them */
     uint64_t bytes;
 } tide_decoder_region;
 
@@ -121,10 +120,17 @@ uint32_t tide_decoder_lowest_trained(const tide_model_config *config, const bool
 TIDE_NODISCARD tide_status tide_decoder_init(tide_decoder *model, uint64_t seed,
                                              tide_progress_callback progress, void *progress_context);
 
-/* Copy the tokens of the local batch (micro-batch after micro-batch) into the region. Call it inside a step,
- * before the step's ops. Every token must be below vocab_size. */
-TIDE_NODISCARD tide_status tide_decoder_upload(tide_decoder *model, const int32_t *inputs,
-                                               const int32_t *targets);
+/* The tokens of the local batch, micro-batch after micro-batch. Every token must be below vocab_size. */
+typedef struct tide_decoder_batch {
+    const int32_t *inputs;
+    const int32_t *targets; /* a target below 0 is not learned */
+    const int32_t *starts;  /* of documents (tide_row_position); NULL: each sequence is one document */
+    uint64_t learned;       /* learned targets of the global batch: they divide gradients and loss */
+} tide_decoder_batch;
+
+/* Copy the batch into the region, for the training ops or the evaluation that follow. Call it inside a step,
+ * before the step's ops. */
+TIDE_NODISCARD tide_status tide_decoder_upload(tide_decoder *model, const tide_decoder_batch *batch);
 
 /* Run all ops of a training step, or of an evaluation (forward only), on the local batch. The gradient is its
  * part of the gradient of the global batch's mean loss. Training multiplies the gradient, not the loss, by
@@ -132,8 +138,8 @@ TIDE_NODISCARD tide_status tide_decoder_upload(tide_decoder *model, const int32_
 TIDE_NODISCARD tide_status tide_decoder_train(tide_decoder *model, float loss_scale);
 TIDE_NODISCARD tide_status tide_decoder_evaluate(tide_decoder *model);
 
-/* Wait for the ops and read the local batch's part of the global batch's mean loss, in nats per token: the
- * micro-batches' sums, added in their order. Call it inside the step. */
+/* Wait for the ops and read the local batch's part of the global batch's mean loss, in nats per learned token:
+ * the micro-batches' sums, added in their order. 0 if no token is learned. Call it inside the step. */
 TIDE_NODISCARD tide_status tide_decoder_loss(tide_decoder *model, double *loss);
 
 /* Run a forward-only pass over one sequence of seq_len tokens and read logits[vocab_size] of the token after

@@ -22,18 +22,11 @@ static size_t vocabulary_rows(const tide_op_builder *builder)
     return (size_t)tide_model_vocabulary_rows(&builder->model->options.config);
 }
 
-static uint64_t token_offset(const tide_op_builder *builder)
-{
-    const tide_decoder_options *options = &builder->model->options;
-    return sizeof(int32_t) * options->seq_len * options->micro_batch_sequences *
-           (uint64_t)builder->micro_batch;
-}
-
 static const tide_decoder_norm last_norm = {TIDE_ROLE_NORM_F_WEIGHT, TIDE_ROLE_NORM_F_BIAS};
 
 static const int32_t *inputs(const tide_op_builder *builder)
 {
-    return tide_decoder_region_at(builder, builder->model->region.inputs_offset + token_offset(builder));
+    return tide_decoder_batch_part(builder, builder->model->region.inputs_offset);
 }
 
 void tide_decoder_embedding(tide_op_builder *builder)
@@ -41,6 +34,7 @@ void tide_decoder_embedding(tide_op_builder *builder)
     const tide_decoder_options *options = &builder->model->options;
     const tide_embedding_args args = {
         .tokens = inputs(builder),
+        .starts = tide_decoder_starts(builder),
         .wte = tide_decoder_weight(builder, TIDE_ROLE_TOKEN_EMBEDDING),
         .wpe = tide_decoder_weight(builder, TIDE_ROLE_POSITION_EMBEDDING),
         .out = tide_decoder_residual(builder, 0),
@@ -59,6 +53,7 @@ void tide_decoder_embedding_backward(tide_op_builder *builder)
     const tide_decoder_options *options = &builder->model->options;
     const tide_embedding_backward_args args = {
         .tokens = inputs(builder),
+        .starts = tide_decoder_starts(builder),
         .dout = tide_decoder_residual(builder, 0),
         .dwte = tide_decoder_gradient(builder, TIDE_ROLE_TOKEN_EMBEDDING),
         .dwpe = tide_decoder_gradient(builder, TIDE_ROLE_POSITION_EMBEDDING),
@@ -142,18 +137,15 @@ static void cross_entropy(tide_op_builder *builder, size_t first_row, size_t row
 {
     const tide_decoder_options *options = &builder->model->options;
     const tide_decoder_region *region = &builder->model->region;
-    const uint64_t global_rows =
-        (uint64_t)options->seq_len * options->micro_batch_sequences * options->global_micro_batches;
-    const uint64_t targets_offset =
-        region->targets_offset + token_offset(builder) + first_row * sizeof(int32_t);
+    const uint64_t learned = builder->model->learned > 0 ? builder->model->learned : 1;
     const tide_cross_entropy_args args = {
         .logits = logits,
-        .targets = tide_decoder_region_at(builder, targets_offset),
+        .targets = tide_decoder_batch_part(builder, region->targets_offset) + first_row,
         .losses = tide_decoder_region_at(builder, region->losses_offset + first_row * sizeof(float)),
         .rows = rows,
         .vocabulary = options->config.vocab_size,
         .leading_dimension = vocabulary_rows(builder),
-        .gradient_scale = (float)(1.0 / (double)global_rows) * builder->model->loss_scale,
+        .gradient_scale = (float)(1.0 / (double)learned) * builder->model->loss_scale,
         .gradient = gradient,
         .dtype = options->dtype,
     };

@@ -47,8 +47,11 @@ struct tide_decoder {
     tide_decoder_options options;  /* `recompute` and `frozen` point at the model's own copies */
     tide_decoder_region region;
     float loss_scale; /* of the training step that is running */
-    bool *recompute;  /* [layers] */
-    bool *frozen;     /* [param_count] */
+    /* of the batch that was uploaded last; sampling has neither documents nor targets */
+    uint64_t learned;
+    bool has_documents;
+    bool *recompute; /* [layers] */
+    bool *frozen;    /* [param_count] */
     /* the lowest block that backward reaches; `layers`: backward ends with the head */
     uint32_t lowest_trained;
     bool trains_embedding;      /* is the token or position embedding trained? Backward then goes on to it */
@@ -177,6 +180,14 @@ float *tide_decoder_gradient(const tide_op_builder *builder, tide_role role);
 void *tide_decoder_residual(const tide_op_builder *builder, uint32_t index);
 /* The address `offset` bytes into the region. */
 void *tide_decoder_region_at(const tide_op_builder *builder, uint64_t offset);
+/* This micro-batch's part of one of the region's int32 arrays of the local batch. */
+const int32_t *tide_decoder_batch_part(const tide_op_builder *builder, uint64_t offset);
+/* This micro-batch's starts of documents; NULL if each sequence is one document. */
+static inline const int32_t *tide_decoder_starts(const tide_op_builder *builder)
+{
+    const tide_decoder *model = builder->model;
+    return model->has_documents ? tide_decoder_batch_part(builder, model->region.starts_offset) : NULL;
+}
 
 /* Take `bytes` of the op's workspace, or of other memory through which *cursor moves. */
 void *tide_decoder_take(uintptr_t *cursor, size_t bytes);

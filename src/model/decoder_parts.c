@@ -146,6 +146,7 @@ static void rope(tide_op_builder *builder, void *qk, size_t row, bool backward)
     const tide_decoder_options *options = &builder->model->options;
     const tide_rope_args args = {.data = qk,
                                  .table = tide_decoder_region_at(builder, builder->model->region.rope_offset),
+                                 .starts = tide_decoder_starts(builder),
                                  .rows = tide_decoder_rows(builder),
                                  .sequence_length = options->seq_len,
                                  .heads = options->config.heads + options->config.kv_heads,
@@ -193,6 +194,7 @@ void tide_decoder_attention(tide_op_builder *builder, const tide_decoder_activat
         .v = in.v,
         .out = at->attention,
         .logsumexp = at->logsumexp,
+        .starts = tide_decoder_starts(builder),
         .batch = builder->sequences,
         .sequence_length = options->seq_len,
         .heads = config->heads,
@@ -223,6 +225,7 @@ void tide_decoder_attention_backward(tide_op_builder *builder, const tide_decode
         .out = at->attention,
         .dout = dout,
         .logsumexp = at->logsumexp,
+        .starts = tide_decoder_starts(builder),
         .dq = dqkv,
         .dk = dk,
         .dv = beyond(builder, dqkv, query + kv),

@@ -55,6 +55,14 @@ void *tide_decoder_region_at(const tide_op_builder *builder, uint64_t offset)
     return (void *)(region + offset);
 }
 
+const int32_t *tide_decoder_batch_part(const tide_op_builder *builder, uint64_t offset)
+{
+    const tide_decoder_options *options = &builder->model->options;
+    return tide_decoder_region_at(builder, offset + sizeof(int32_t) * options->seq_len *
+                                                        options->micro_batch_sequences *
+                                                        (uint64_t)builder->micro_batch);
+}
+
 void *tide_decoder_take(uintptr_t *cursor, size_t bytes)
 {
     void *taken = (void *)*cursor;

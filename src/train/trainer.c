@@ -4,18 +4,26 @@
 #include "src/checkpoint/loss_scale.h"
 #include "src/pool/device_factory.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 
 static tide_status open_data(const tide_trainer_options *options, tide_data **data)
 {
+    char tokenizer[4096];
     if (!options->data)
         return TIDE_OK;
+    const bool compares = options->weights && !options->any_tokenizer;
+    if (compares)
+        snprintf(tokenizer, sizeof tokenizer, "%s/tokenizer.json", options->weights);
     const tide_data_options of_data = {.path = options->data,
                                        .eval_path = options->eval_data,
                                        .encoding = options->data_encoding,
                                        .vocab_size = options->model.vocab_size,
                                        .seq_len = options->seq_len,
-                                       .seed = options->seed};
+                                       .seed = options->seed,
+                                       .packing = options->packing,
+                                       .drops_long = options->drops_long,
+                                       .tokenizer = compares ? tokenizer : NULL};
     return tide_data_open(&of_data, data);
 }
 
@@ -27,12 +35,21 @@ static double first_loss_scale(const tide_trainer_options *options)
     return options->hyper.loss_scale_fixed != 0 ? options->hyper.loss_scale_fixed : TIDE_LOSS_SCALE_FIRST;
 }
 
+static tide_train_packing packing_of(const tide_data *data)
+{
+    const tide_data_counts counts = data ? tide_data_count(data) : (tide_data_counts){0};
+    if (!counts.packed)
+        return TIDE_TRAIN_PACKING_OFF;
+    return counts.drops_long ? TIDE_TRAIN_PACKING_DROP : TIDE_TRAIN_PACKING_CUT;
+}
+
 static tide_train_state state_at_start(const tide_trainer_options *options, const tide_data *data)
 {
     return (tide_train_state){
         .model = options->model,
         .seed = options->seed,
         .data_fingerprint = data ? tide_data_fingerprint(data) : 0,
+        .packing = packing_of(data),
         .seq_len = options->seq_len,
         .global_batch_tokens = options->global_batch_tokens,
         .micro_batch_sequences = options->micro_batch_sequences,
@@ -48,13 +65,16 @@ static tide_train_state state_at_start(const tide_trainer_options *options, cons
  * spread over the whole vocabulary, so that a step accesses the embedding as with a real text. */
 static tide_status allocate_batch(tide_trainer *trainer, uint64_t tokens, uint32_t vocab_size)
 {
-    trainer->inputs = malloc(tokens * sizeof *trainer->inputs);
-    trainer->targets = malloc(tokens * sizeof *trainer->targets);
-    if (!trainer->inputs || !trainer->targets)
+    tide_token_batch *batch = &trainer->batch;
+    batch->inputs = malloc(tokens * sizeof *batch->inputs);
+    batch->targets = malloc(tokens * sizeof *batch->targets);
+    batch->starts = malloc(tokens * sizeof *batch->starts);
+    batch->learned = tokens;
+    if (!batch->inputs || !batch->targets || !batch->starts)
         return tide_fail(TIDE_ERROR_NO_MEMORY, "no memory for a batch of %llu tokens",
                          (unsigned long long)tokens);
     for (uint64_t i = 0; i < tokens; i++)
-        trainer->inputs[i] = trainer->targets[i] = (int32_t)((i * 2654435761u & UINT32_MAX) % vocab_size);
+        batch->inputs[i] = batch->targets[i] = (int32_t)((i * 2654435761u & UINT32_MAX) % vocab_size);
     return TIDE_OK;
 }
 
@@ -132,8 +152,9 @@ void tide_trainer_destroy(tide_trainer *trainer)
     tide_pool_destroy(trainer->pool);
     tide_decoder_destroy(trainer->model);
     tide_data_close(trainer->data);
-    free(trainer->inputs);
-    free(trainer->targets);
+    free(trainer->batch.inputs);
+    free(trainer->batch.targets);
+    free(trainer->batch.starts);
     free(trainer);
 }
 

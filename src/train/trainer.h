@@ -8,7 +8,8 @@
  *     tide_trainer_evaluate, _sample, _save   between steps, in any order; none changes a bit of training
  *     tide_trainer_destroy
  *
- * Arithmetic. The loss is the mean cross entropy over the tokens of the global batch, in nats. The optimizer
+ * Arithmetic. The loss is the mean cross entropy over the learned tokens of the global batch, in nats: of all
+ * tokens, unless the data says which (data.h). The optimizer
  * is AdamW with betas 0.9 and 0.95, epsilon 1e-8 and decoupled weight decay 0.1 on matrices and embeddings
  * (none on biases and norms), the usual choice since GPT-3. Gradients are clipped to a global norm of 1.0.
  * The learning rate warms up linearly, then falls along a cosine (or another shape, lr_schedule.h) to a
@@ -57,6 +58,9 @@ typedef struct tide_trainer_options {
     const char *data;                 /* path; NULL is allowed on the null device */
     const char *eval_data;            /* path; NULL: the files named val in data, or a part of it: data.h */
     tide_data_encoding data_encoding; /* of data and eval_data */
+    tide_data_packing packing;        /* of documents into sequences: data.h */
+    bool drops_long;    /* packed: leave out documents longer than a sequence, do not cut them */
+    bool any_tokenizer; /* take shards that another tokenizer than that of `weights` made */
     /* 0: 8 sequences; with several ranks the fewest of at least 8 that they can share evenly */
     uint64_t global_batch_tokens;
     uint32_t seq_len; /* 0: the model's context, or its window if smaller; at most 4096 with weights */
@@ -226,13 +230,14 @@ const tide_trainer_resumed *tide_trainer_resumed_get(const tide_trainer *trainer
 
 typedef struct tide_trainer_report {
     uint64_t step;         /* the number of this step, from 1 on; a resumed run goes on counting */
-    double loss;           /* mean over the batch, nats a token; NAN if nothing is computed */
+    double loss;           /* mean over the batch, nats a learned token; NAN if nothing is computed */
     double gradient_norm;  /* before clipping, without the loss scale; NAN if nothing is computed */
     double gradient_scale; /* clip factor divided by loss scale */
     double loss_scale;     /* 1: none */
     double lr;
-    uint64_t tokens; /* tokens trained on so far, with this step's */
-    bool skipped;    /* the gradient norm was not finite, so the step changed no weight */
+    uint64_t tokens;         /* tokens trained on so far, with this step's and with padding */
+    uint64_t learned_tokens; /* this step's targets that were learned */
+    bool skipped;            /* the gradient norm was not finite, so the step changed no weight */
     uint32_t skipped_in_row;
     /* Predictions for this step, made when it began (tide_pool_predict). NAN if pool.predict is off or the
      * prediction failed, in a trainer's first step, and in its second if the first's updates were still
@@ -252,8 +257,8 @@ typedef struct tide_trainer_report {
  * *report is set on success only. `report` may be NULL. */
 TIDE_NODISCARD tide_status tide_trainer_step(tide_trainer *trainer, tide_trainer_report *report);
 
-/* Mean loss over the first eval_batches batches of the validation split; runs the forward pass only. CORRUPT
- * and IO for the data, as in a step. STATE on the null device. */
+/* Mean loss over the learned tokens of the first eval_batches batches of the validation split; 0 if there are
+ * none. Runs the forward pass only. CORRUPT and IO for the data, as in a step. STATE on the null device. */
 TIDE_NODISCARD tide_status tide_trainer_evaluate(tide_trainer *trainer, double *loss);
 
 typedef struct tide_sample_options {

@@ -31,7 +31,7 @@ struct tide_trainer {
     bool predicts;                   /* reports contain the pool's predictions */
     tide_progress_callback progress; /* the callback of the pool's options, or NULL */
     void *progress_context;
-    int32_t *inputs, *targets; /* [global_batch_tokens] each, before they are uploaded to the region */
+    tide_token_batch batch; /* of global_batch_tokens, before it is uploaded to the region */
 };
 
 /* Resolve default options and refuse wrong ones: ARGUMENT as tide_trainer_create says. Reads no data, but the
@@ -70,6 +70,9 @@ bool tide_trainer_weights_named_otherwise(const tide_trainer_weights *weights);
 void tide_trainer_weights_close(tide_trainer_weights *weights); /* NULL is allowed */
 /* Set the params to the folder's values. Their moments stay zero. */
 TIDE_NODISCARD tide_status tide_trainer_import(tide_trainer *trainer, const tide_trainer_weights *weights);
+
+/* Upload the trainer's batch into the open step. */
+TIDE_NODISCARD tide_status tide_trainer_upload(tide_trainer *trainer);
 
 /* Give up the open step, which failed with `status`. Keeps the failure's message and returns `status`. */
 tide_status tide_trainer_abort(tide_trainer *trainer, tide_status status);

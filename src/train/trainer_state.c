@@ -134,6 +134,8 @@ static tide_status state_to_meet(const tide_trainer *trainer, const tide_checkpo
     const tide_status status = tide_checkpoint_peek(trainer->files, found->path, &saved);
     if (status == TIDE_OK)
         current->data_fingerprint = saved.data_fingerprint;
+    if (status == TIDE_OK)
+        current->packing = saved.packing;
     return status;
 }
 

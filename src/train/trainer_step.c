@@ -85,15 +85,25 @@ static tide_status next_batch(tide_trainer *trainer)
     const uint64_t begin_ns = tide_pool_now_ns(trainer->pool);
     const tide_status status =
         tide_data_batch(trainer->data, trainer->state.step - trainer->state.data_first_step,
-                        trainer->plan.global_batch_sequences, trainer->inputs, trainer->targets);
+                        trainer->plan.global_batch_sequences, &trainer->batch);
     tide_pool_trace_work(trainer->pool, "data", begin_ns);
     return status;
+}
+
+tide_status tide_trainer_upload(tide_trainer *trainer)
+{
+    const bool packed = trainer->data && tide_data_count(trainer->data).packed;
+    const tide_decoder_batch batch = {.inputs = trainer->batch.inputs,
+                                      .targets = trainer->batch.targets,
+                                      .starts = packed ? trainer->batch.starts : NULL,
+                                      .learned = trainer->batch.learned};
+    return tide_decoder_upload(trainer->model, &batch);
 }
 
 /* Runs everything between begin and end of a training step. */
 static tide_status run_step(tide_trainer *trainer)
 {
-    tide_status status = tide_decoder_upload(trainer->model, trainer->inputs, trainer->targets);
+    tide_status status = tide_trainer_upload(trainer);
     if (status == TIDE_OK)
         status = tide_decoder_train(trainer->model, loss_scale(&trainer->state));
     return status == TIDE_OK ? tide_step_end(trainer->pool) : status;
@@ -134,6 +144,7 @@ static void finish_step(tide_trainer *trainer, const tide_step_result *result, t
     state->skipped += result->skipped;
     report->step = state->step;
     report->tokens = state->tokens;
+    report->learned_tokens = trainer->batch.learned;
     report->skipped = result->skipped;
     report->skipped_in_row = result->skipped_in_row;
     report->gradient_scale = result->gradient_scale;
@@ -184,13 +195,13 @@ tide_status tide_trainer_step(tide_trainer *trainer, tide_trainer_report *report
 
 static tide_status evaluate_batch(tide_trainer *trainer, uint64_t index, double *loss)
 {
-    tide_status status = tide_data_validation_batch(
-        trainer->data, index, trainer->plan.global_batch_sequences, trainer->inputs, trainer->targets);
+    tide_status status = tide_data_validation_batch(trainer->data, index,
+                                                    trainer->plan.global_batch_sequences, &trainer->batch);
     if (status != TIDE_OK)
         return status;
     status = tide_step_begin(trainer->pool, &(tide_step_options){.training = false});
     if (status == TIDE_OK)
-        status = tide_decoder_upload(trainer->model, trainer->inputs, trainer->targets);
+        status = tide_trainer_upload(trainer);
     if (status == TIDE_OK)
         status = tide_decoder_evaluate(trainer->model);
     if (status == TIDE_OK)
@@ -215,14 +226,15 @@ tide_status tide_trainer_evaluate(tide_trainer *trainer, double *loss)
     if (status != TIDE_OK)
         return status;
     const uint64_t batches = evaluation_batches(trainer);
-    double sum = 0;
+    double sum = 0, learned = 0;
     for (uint64_t i = 0; i < batches; i++) {
         double of_batch = 0;
         status = evaluate_batch(trainer, i, &of_batch);
         if (status != TIDE_OK)
             return status;
-        sum += of_batch;
+        sum += of_batch * (double)trainer->batch.learned;
+        learned += (double)trainer->batch.learned;
     }
-    *loss = sum / (double)batches;
+    *loss = learned > 0 ? sum / learned : 0;
     return TIDE_OK;
 }

@@ -378,7 +378,9 @@ static void shards(void **unused)
             assert_null(data);
             continue;
         }
-        assert_int_equal(tide_data_batch(data, round, 4, inputs, targets), TIDE_OK);
+        assert_int_equal(
+            tide_data_batch(data, round, 4, &(tide_token_batch){.inputs = inputs, .targets = targets}),
+            TIDE_OK);
         for (int i = 0; i < 16; i++)
             assert_in_range(inputs[i], 0, 255);
         tide_data_close(data);

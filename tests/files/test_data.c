@@ -22,6 +22,9 @@
 
 #include <cmocka.h>
 
+/* A batch of data that is not packed. */
+#define BATCH(in, out) (&(tide_token_batch){.inputs = (in), .targets = (out)})
+
 enum { SEQ_LEN = 8 };
 
 static int32_t inputs[16 * SEQ_LEN], targets[16 * SEQ_LEN]; /* the last batch */
@@ -138,7 +141,7 @@ static void a_text_file_is_one_token_a_byte(void **state)
     assert_int_equal(counts.tokens, 801);
     assert_int_equal(counts.training_sequences, 95);
     assert_int_equal(counts.validation_sequences, 5);
-    assert_int_equal(tide_data_validation_batch(data, 0, 1, inputs, targets), TIDE_OK);
+    assert_int_equal(tide_data_validation_batch(data, 0, 1, BATCH(inputs, targets)), TIDE_OK);
     for (int i = 0; i < SEQ_LEN; i++) {
         assert_int_equal(inputs[i], (95 * SEQ_LEN + i) % 251);
         assert_int_equal(targets[i], (95 * SEQ_LEN + i + 1) % 251);
@@ -158,7 +161,7 @@ static void shards_of_a_folder_are_taken_in_name_order(void **state)
     assert_int_equal(counts.format, TIDE_DATA_FORMAT_SHARDS);
     assert_int_equal(counts.shards, 3);
     assert_int_equal(counts.training_sequences + counts.validation_sequences, 20);
-    assert_int_equal(tide_data_validation_batch(data, 0, 1, inputs, targets), TIDE_OK);
+    assert_int_equal(tide_data_validation_batch(data, 0, 1, BATCH(inputs, targets)), TIDE_OK);
     assert_int_equal(inputs[0], 1000 + 9 * SEQ_LEN);
     assert_int_equal(targets[SEQ_LEN - 1], 1000 + 10 * SEQ_LEN);
     tide_data_close(data);
@@ -173,7 +176,7 @@ static void a_shard_may_have_tokens_of_32_bits(void **state)
     tide_data *data = open_data(at->path, 128256, 1);
     assert_int_equal(tide_data_count(data).format, TIDE_DATA_FORMAT_SHARDS);
     assert_int_equal(tide_data_count(data).tokens, 20 * SEQ_LEN + 1);
-    assert_int_equal(tide_data_validation_batch(data, 0, 1, inputs, targets), TIDE_OK);
+    assert_int_equal(tide_data_validation_batch(data, 0, 1, BATCH(inputs, targets)), TIDE_OK);
     for (int i = 0; i < SEQ_LEN; i++) {
         assert_int_equal(inputs[i], 128000 + 19 * SEQ_LEN + i);
         assert_int_equal(targets[i], inputs[i] + 1);
@@ -182,10 +185,10 @@ static void a_shard_may_have_tokens_of_32_bits(void **state)
     write_wide_shard(path_in(at, "a.bin"), 7, 10 * SEQ_LEN + 1, 10 * SEQ_LEN + 1, 16777000);
     write_good_shard(path_in(at, "b.bin"), 10 * SEQ_LEN + 1, 1000);
     data = open_data(at->root, 16777216, 1);
-    assert_int_equal(tide_data_validation_batch(data, 0, 1, inputs, targets), TIDE_OK);
+    assert_int_equal(tide_data_validation_batch(data, 0, 1, BATCH(inputs, targets)), TIDE_OK);
     assert_int_equal(inputs[0], 1000 + 9 * SEQ_LEN);
     for (uint64_t step = 0; step < 19; step++) {
-        assert_int_equal(tide_data_batch(data, step, 1, inputs, targets), TIDE_OK);
+        assert_int_equal(tide_data_batch(data, step, 1, BATCH(inputs, targets)), TIDE_OK);
         assert_true((inputs[0] >= 16777000 && inputs[0] % SEQ_LEN == 16777000 % SEQ_LEN) || inputs[0] < 1080);
     }
     tide_data_close(data);
@@ -210,8 +213,9 @@ static void a_shard_over_two_gib_is_read_to_its_end(void **state)
     tide_data *data = open_data(path, 65536, 1);
     tide_data_counts counts = tide_data_count(data);
     assert_int_equal(counts.tokens, count);
-    assert_int_equal(tide_data_validation_batch(data, counts.validation_sequences - 1, 1, inputs, targets),
-                     TIDE_OK);
+    assert_int_equal(
+        tide_data_validation_batch(data, counts.validation_sequences - 1, 1, BATCH(inputs, targets)),
+        TIDE_OK);
     assert_int_equal(targets[SEQ_LEN - 1], mark);
     assert_int_equal(inputs[SEQ_LEN - 1], 0);
     /* Checkpoints store this fingerprint, so no version may change it. */
@@ -360,7 +364,7 @@ static void tokens_without_a_header_are_read_from_the_first_byte_on(void **state
         tide_data *data = open_with(&options);
         assert_int_equal(tide_data_count(data).format, TIDE_DATA_FORMAT_HEADERLESS);
         assert_int_equal(tide_data_count(data).tokens, 20 * SEQ_LEN + 1);
-        assert_int_equal(tide_data_validation_batch(data, 0, 1, inputs, targets), TIDE_OK);
+        assert_int_equal(tide_data_validation_batch(data, 0, 1, BATCH(inputs, targets)), TIDE_OK);
         for (int i = 0; i < SEQ_LEN; i++) {
             assert_int_equal(inputs[i], firsts[wide] + 19 * SEQ_LEN + (uint32_t)i);
             assert_int_equal(targets[i], inputs[i] + 1);
@@ -415,7 +419,7 @@ static void assert_trains(tide_data *data, uint32_t first, uint32_t count)
     unsigned char seen[256] = {0};
     assert_int_equal(tide_data_count(data).training_sequences, count);
     for (uint32_t step = 0; step < count; step++) {
-        assert_int_equal(tide_data_batch(data, step, 1, inputs, targets), TIDE_OK);
+        assert_int_equal(tide_data_batch(data, step, 1, BATCH(inputs, targets)), TIDE_OK);
         const uint32_t sequence = ((uint32_t)inputs[0] - first) / SEQ_LEN;
         assert_true(sequence < count && seen[sequence]++ == 0);
     }
@@ -444,7 +448,7 @@ static void files_named_val_beside_files_named_train_are_the_validation_data(voi
         assert_int_equal(counts.validation_shards, 1);
         assert_int_equal(counts.validation_sequences, 10);
         assert_trains(data, 0, 60);
-        assert_int_equal(tide_data_validation_batch(data, 11, 1, inputs, targets), TIDE_OK);
+        assert_int_equal(tide_data_validation_batch(data, 11, 1, BATCH(inputs, targets)), TIDE_OK);
         assert_int_equal(inputs[0], 30000 + SEQ_LEN);
         assert_int_equal(tide_data_unigram_entropy(data, &nats), TIDE_OK);
         assert_true(fabs(nats - log(10 * SEQ_LEN)) < 1e-9);
@@ -503,7 +507,7 @@ static void validation_data_may_be_named_and_then_all_else_trains(void **state)
     tide_data *data = open_with(&options); /* validates with the files named val alone */
     assert_int_equal(tide_data_count(data).split, TIDE_DATA_SPLIT_GIVEN);
     assert_int_equal(tide_data_count(data).validation_sequences, 10);
-    assert_int_equal(tide_data_validation_batch(data, 0, 1, inputs, targets), TIDE_OK);
+    assert_int_equal(tide_data_validation_batch(data, 0, 1, BATCH(inputs, targets)), TIDE_OK);
     assert_int_equal(inputs[0], 3000);
     assert_trains(data, 0, 40);
     tide_data_close(data);
@@ -552,7 +556,7 @@ static void validation_data_is_checked_as_training_data_is(void **state)
 static void batch_sequences(tide_data *data, uint64_t step, uint32_t count, unsigned *sequences)
 {
     assert_true(count <= 16);
-    assert_int_equal(tide_data_batch(data, step, count, inputs, targets), TIDE_OK);
+    assert_int_equal(tide_data_batch(data, step, count, BATCH(inputs, targets)), TIDE_OK);
     for (uint32_t i = 0; i < count; i++)
         sequences[i] = (unsigned)inputs[i * SEQ_LEN] * 256 + (unsigned)inputs[i * SEQ_LEN + 1];
 }
@@ -635,8 +639,8 @@ static void a_step_beyond_all_numbers_is_refused(void **state)
     const scratch *at = *state;
     int32_t tokens[SEQ_LEN];
     tide_data *data = open_numbered(at->path, 10, 1);
-    assert_int_equal(tide_data_batch(data, UINT64_MAX / 2, 3, tokens, tokens), TIDE_ERROR_ARGUMENT);
-    assert_int_equal(tide_data_batch(data, 0, 0, tokens, tokens), TIDE_ERROR_ARGUMENT);
+    assert_int_equal(tide_data_batch(data, UINT64_MAX / 2, 3, BATCH(tokens, tokens)), TIDE_ERROR_ARGUMENT);
+    assert_int_equal(tide_data_batch(data, 0, 0, BATCH(tokens, tokens)), TIDE_ERROR_ARGUMENT);
     tide_data_close(data);
 }
 
@@ -679,8 +683,8 @@ static void batches_allocate_nothing(void **state)
     tide_data *data = open_numbered(at->path, 100, 1);
     fake_memory_clear();
     for (uint64_t step = 0; step < 100; step++) {
-        assert_int_equal(tide_data_batch(data, step, 4, inputs, targets), TIDE_OK);
-        assert_int_equal(tide_data_validation_batch(data, step, 4, inputs, targets), TIDE_OK);
+        assert_int_equal(tide_data_batch(data, step, 4, BATCH(inputs, targets)), TIDE_OK);
+        assert_int_equal(tide_data_validation_batch(data, step, 4, BATCH(inputs, targets)), TIDE_OK);
     }
     assert_int_equal(fake_memory_clear(), 0);
     tide_data_close(data);
@@ -690,7 +694,7 @@ static void validation_batches_come_in_order_and_wrap_around(void **state)
 {
     const scratch *at = *state;
     tide_data *data = open_numbered(at->path, 60, 1); /* 57 for training, 3 for validation */
-    assert_int_equal(tide_data_validation_batch(data, 1, 4, inputs, targets), TIDE_OK);
+    assert_int_equal(tide_data_validation_batch(data, 1, 4, BATCH(inputs, targets)), TIDE_OK);
     static const int32_t wanted[4] = {58, 59, 57, 58};
     for (int i = 0; i < 4; i++)
         assert_int_equal(inputs[i * SEQ_LEN + 1], wanted[i]);
@@ -726,8 +730,9 @@ static void a_token_outside_that_open_did_not_see_never_leaves_a_batch(void **st
     const tide_data_options options = {.path = at->path, .vocab_size = 100, .seq_len = LENGTH};
     tide_data *data = open_with(&options);
     assert_int_equal(tide_data_count(data).validation_sequences, 14);
-    assert_int_equal(tide_data_batch(data, 0, 1, long_inputs, long_targets), TIDE_OK);
-    assert_int_equal(tide_data_validation_batch(data, 13, 1, long_inputs, long_targets), TIDE_ERROR_CORRUPT);
+    assert_int_equal(tide_data_batch(data, 0, 1, BATCH(long_inputs, long_targets)), TIDE_OK);
+    assert_int_equal(tide_data_validation_batch(data, 13, 1, BATCH(long_inputs, long_targets)),
+                     TIDE_ERROR_CORRUPT);
     assert_non_null(
         strstr(tide_message(), "token 100 at position 313524223 is outside the vocabulary of 100"));
     assert_int_equal(tide_data_unigram_entropy(data, &nats), TIDE_ERROR_CORRUPT);
@@ -750,7 +755,7 @@ static void a_token_of_32_bits_may_be_outside_any_vocabulary(void **state)
     const uint32_t bad = UINT32_MAX;
     assert_int_equal(pwrite(descriptor, &bad, 4, TIDE_DATA_SHARD_HEADER_BYTES + 4 * 77), 4);
     close(descriptor);
-    assert_int_equal(tide_data_validation_batch(data, 0, 1, inputs, targets), TIDE_ERROR_CORRUPT);
+    assert_int_equal(tide_data_validation_batch(data, 0, 1, BATCH(inputs, targets)), TIDE_ERROR_CORRUPT);
     assert_int_equal(tide_data_unigram_entropy(data, &nats), TIDE_ERROR_CORRUPT);
     tide_data_close(data);
 }
@@ -762,9 +767,10 @@ static void assert_changed(tide_data *data, const char *path, const char *messag
 {
     double nats;
     for (int call = 0; call < 3; call++) {
-        const tide_status status = call == 0   ? tide_data_batch(data, 0, 1, inputs, targets)
-                                   : call == 1 ? tide_data_validation_batch(data, 0, 1, inputs, targets)
-                                               : tide_data_unigram_entropy(data, &nats);
+        const tide_status status = call == 0 ? tide_data_batch(data, 0, 1, BATCH(inputs, targets))
+                                   : call == 1
+                                       ? tide_data_validation_batch(data, 0, 1, BATCH(inputs, targets))
+                                       : tide_data_unigram_entropy(data, &nats);
         if (status != TIDE_ERROR_CORRUPT || strstr(tide_message(), message) == NULL ||
             strstr(tide_message(), path) == NULL || strchr(tide_message(), '\n') != NULL)
             fail_msg("call %d: %s: \"%s\" does not say \"%s\"", call, tide_status_name(status),
@@ -775,7 +781,7 @@ static void assert_changed(tide_data *data, const char *path, const char *messag
 /* Checks that batch 0 still reads the same. */
 static void assert_batch(tide_data *data, const int32_t truth[SEQ_LEN])
 {
-    if (tide_data_batch(data, 0, 1, inputs, targets) != TIDE_OK)
+    if (tide_data_batch(data, 0, 1, BATCH(inputs, targets)) != TIDE_OK)
         fail_msg("%s", tide_message());
     assert_memory_equal(inputs, truth, SEQ_LEN * sizeof truth[0]);
 }
@@ -801,7 +807,7 @@ static void another_size_is_told_with_both_and_the_old_content_goes_on(void **st
     char message[128];
     write_text(at->path, 801);
     tide_data *data = open_data(at->path, 256, 1);
-    assert_int_equal(tide_data_batch(data, 0, 1, truth, targets), TIDE_OK);
+    assert_int_equal(tide_data_batch(data, 0, 1, BATCH(truth, targets)), TIDE_OK);
     for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
         snprintf(message, sizeof message,
                  "it had 801 bytes when it was opened and has %zu now; a data file must stay", sizes[i]);
@@ -819,7 +825,7 @@ static void other_content_of_the_same_size_is_refused_and_the_same_content_goes_
     int32_t truth[SEQ_LEN];
     write_text(at->path, 801);
     tide_data *data = open_data(at->path, 256, 1);
-    assert_int_equal(tide_data_batch(data, 0, 1, truth, targets), TIDE_OK);
+    assert_int_equal(tide_data_batch(data, 0, 1, BATCH(truth, targets)), TIDE_OK);
     write_until_seen(at->path, 500, 500 % 251);
     assert_batch(data, truth);
     write_until_seen(at->path, 500, 'X');
@@ -858,7 +864,7 @@ static void a_large_file_that_is_written_to_is_refused(void **state)
     assert_int_equal(truncate(at->path, 70 << 20), 0); /* a hole behind the text, which takes no disk space */
     tide_data *data = open_data(at->path, 256, 1);
     assert_int_equal(chmod(at->path, 0640), 0);
-    assert_int_equal(tide_data_batch(data, 0, 1, inputs, targets), TIDE_OK);
+    assert_int_equal(tide_data_batch(data, 0, 1, BATCH(inputs, targets)), TIDE_OK);
     write_until_seen(at->path, (70 << 20) / 2, 'X');
     assert_changed(data, at->path, "its 73400320 bytes were written to after it was opened");
     tide_data_close(data);
@@ -871,8 +877,8 @@ static void a_changed_shard_of_validation_data_is_seen_when_it_is_read(void **st
     write_in(at, "x_val.bin", 20 * SEQ_LEN + 1, 1000);
     tide_data *data = open_data(at->root, 50257, 1);
     write_until_seen(path_in(at, "x_val.bin"), TIDE_DATA_SHARD_HEADER_BYTES + 100, 7);
-    assert_int_equal(tide_data_batch(data, 0, 1, inputs, targets), TIDE_OK);
-    assert_int_equal(tide_data_validation_batch(data, 0, 1, inputs, targets), TIDE_ERROR_CORRUPT);
+    assert_int_equal(tide_data_batch(data, 0, 1, BATCH(inputs, targets)), TIDE_OK);
+    assert_int_equal(tide_data_validation_batch(data, 0, 1, BATCH(inputs, targets)), TIDE_ERROR_CORRUPT);
     assert_non_null(strstr(tide_message(), path_in(at, "x_val.bin")));
     tide_data_close(data);
 }
@@ -885,7 +891,7 @@ static void a_file_that_is_removed_or_replaced_is_read_on_as_it_was(void **state
     double nats;
     write_text(at->path, 801);
     tide_data *data = open_data(at->path, 256, 1);
-    assert_int_equal(tide_data_batch(data, 0, 1, truth, targets), TIDE_OK);
+    assert_int_equal(tide_data_batch(data, 0, 1, BATCH(truth, targets)), TIDE_OK);
     snprintf(other, sizeof other, "%s/other", at->root);
     write_bytes(other, "short", 5);
     assert_int_equal(rename(other, at->path), 0);

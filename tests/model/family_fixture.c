@@ -45,6 +45,8 @@ static void make_values(family_fixture *r)
     r->tokens = malloc((FAMILY_SEQUENCES * r->of->seq_len + 1) * sizeof *r->tokens);
     assert_non_null(r->tokens);
     family_case_tokens(r->of, r->tokens);
+    r->batch = (tide_decoder_batch){
+        .inputs = r->tokens, .targets = r->tokens + 1, .learned = FAMILY_SEQUENCES * r->of->seq_len};
 }
 
 void family_fixture_open(family_fixture *r, const family_case *of, bool recompute,
@@ -59,7 +61,6 @@ void family_fixture_open(family_fixture *r, const family_case *of, bool recomput
                                         .seq_len = of->seq_len,
                                         .micro_batch_sequences = micro_batch_sequences,
                                         .micro_batches = FAMILY_SEQUENCES / micro_batch_sequences,
-                                        .global_micro_batches = FAMILY_SEQUENCES / micro_batch_sequences,
                                         .sum_groups = 1,
                                         .recompute = flags,
                                         .kernels = tide_kernels_cpu()};
@@ -101,7 +102,7 @@ double family_fixture_step(family_fixture *r)
     double loss = NAN;
     memset(r->caught, 0, sizeof r->caught);
     assert_ok(tide_step_begin(r->pool, &training));
-    assert_ok(tide_decoder_upload(r->model, r->tokens, r->tokens + 1));
+    assert_ok(tide_decoder_upload(r->model, &r->batch));
     assert_ok(tide_decoder_train(r->model, training.loss_scale));
     assert_ok(tide_step_end(r->pool));
     assert_ok(tide_decoder_loss(r->model, &loss));
@@ -118,7 +119,7 @@ double family_fixture_evaluate(family_fixture *r)
 {
     double loss = NAN;
     assert_ok(tide_step_begin(r->pool, &(tide_step_options){.training = false}));
-    assert_ok(tide_decoder_upload(r->model, r->tokens, r->tokens + 1));
+    assert_ok(tide_decoder_upload(r->model, &r->batch));
     assert_ok(tide_decoder_evaluate(r->model));
     assert_ok(tide_decoder_loss(r->model, &loss));
     assert_ok(tide_step_end(r->pool));

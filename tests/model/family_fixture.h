@@ -15,6 +15,8 @@ typedef struct family_fixture {
     /* by the pool's number of a param: elements whose gradient was recorded */
     uint64_t caught[FAMILY_TENSORS_MAX];
     int32_t *tokens;
+    tide_decoder_batch
+        batch; /* of family_fixture_step and _evaluate; at first the golden tokens, all learned */
 } family_fixture;
 
 void family_fixture_open(family_fixture *r, const family_case *of, bool recompute,

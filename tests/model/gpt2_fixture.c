@@ -85,6 +85,7 @@ static void make_tokens(gpt2_fixture *r)
     golden_token_stream(r->tokens);
     for (int i = 0; i <= GOLDEN_TOKENS; i++)
         r->tokens[i] %= (int32_t)r->config.vocab_size;
+    r->batch = (tide_decoder_batch){.inputs = r->tokens, .targets = r->tokens + 1, .learned = GOLDEN_TOKENS};
 }
 
 static void open_on(gpt2_fixture *r, const tide_kernels *kernels, tide_dtype dtype, bool recompute,
@@ -99,7 +100,6 @@ static void open_on(gpt2_fixture *r, const tide_kernels *kernels, tide_dtype dty
                                         .seq_len = GOLDEN_SEQ_LEN,
                                         .micro_batch_sequences = micro_batch_sequences,
                                         .micro_batches = GOLDEN_SEQUENCES / micro_batch_sequences,
-                                        .global_micro_batches = GOLDEN_SEQUENCES / micro_batch_sequences,
                                         .sum_groups = 1,
                                         .recompute = flags,
                                         .kernels = kernels};
@@ -156,7 +156,7 @@ double gpt2_fixture_step(gpt2_fixture *r)
     tide_step_options options = training;
     options.loss_scale = r->dtype == TIDE_DTYPE_FP16 ? GPT2_FIXTURE_FP16_LOSS_SCALE : 1;
     ok(tide_step_begin(r->pool, &options));
-    ok(tide_decoder_upload(r->model, r->tokens, r->tokens + 1));
+    ok(tide_decoder_upload(r->model, &r->batch));
     ok(tide_decoder_train(r->model, options.loss_scale));
     ok(tide_step_end(r->pool));
     ok(tide_decoder_loss(r->model, &loss));
@@ -170,7 +170,7 @@ double gpt2_fixture_evaluate(gpt2_fixture *r)
 {
     double loss = NAN;
     ok(tide_step_begin(r->pool, &(tide_step_options){.training = false}));
-    ok(tide_decoder_upload(r->model, r->tokens, r->tokens + 1));
+    ok(tide_decoder_upload(r->model, &r->batch));
     ok(tide_decoder_evaluate(r->model));
     ok(tide_decoder_loss(r->model, &loss));
     ok(tide_step_end(r->pool));

@@ -21,6 +21,7 @@ typedef struct gpt2_fixture {
     uint64_t caught[GOLDEN_PARAMS];          /* elements whose gradient was recorded */
     bool update_fails;                       /* the update callback fails, which poisons the pool */
     int32_t tokens[GOLDEN_TOKENS + 1];
+    tide_decoder_batch batch; /* these tokens, all learned */
 } gpt2_fixture;
 
 void ok(tide_status status);

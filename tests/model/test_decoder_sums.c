@@ -151,7 +151,6 @@ static tide_decoder *model_of(const run *of, uint32_t micro_batches, uint32_t su
                                     .seq_len = SEQ_LEN,
                                     .micro_batch_sequences = 1,
                                     .micro_batches = micro_batches,
-                                    .global_micro_batches = MICRO_BATCHES,
                                     .sum_groups = sum_groups,
                                     .recompute = recompute,
                                     .frozen = frozen,
@@ -213,7 +212,10 @@ static void train(const run *of, const machine *on, uint32_t first, uint32_t cou
     recorded = made;
     assert_ok(tide_decoder_init(model, 5, NULL, NULL));
     assert_ok(tide_step_begin(pool, &step));
-    assert_ok(tide_decoder_upload(model, tokens + first * SEQ_LEN, tokens + first * SEQ_LEN + 1));
+    const tide_decoder_batch batch = {.inputs = tokens + first * SEQ_LEN,
+                                      .targets = tokens + first * SEQ_LEN + 1,
+                                      .learned = MICRO_BATCHES * SEQ_LEN};
+    assert_ok(tide_decoder_upload(model, &batch));
     assert_ok(tide_decoder_train(model, loss_scale));
     assert_ok(tide_step_end(pool));
     assert_ok(tide_pool_drain(pool));

@@ -298,7 +298,7 @@ static void weight_gradients_of_products_are_overwritten_and_never_zeroed(void *
 }
 
 /* A process that trains half of the global batch computes half of its mean loss and gradient. */
-static void rows_of_the_global_batch_divide_loss_and_gradients(void **state)
+static void learned_tokens_of_the_global_batch_divide_loss_and_gradients(void **state)
 {
     gpt2_fixture r;
     float *whole[GOLDEN_PARAMS];
@@ -309,7 +309,7 @@ static void rows_of_the_global_batch_divide_loss_and_gradients(void **state)
         assert_non_null(whole[i]);
         memcpy(whole[i], r.gradients[i], r.memory_elements[i] * sizeof *whole[i]);
     }
-    r.model->options.global_micro_batches *= 2;
+    r.batch.learned *= 2;
     assert_true(gpt2_fixture_step(&r) == loss / 2);
     for (size_t i = 0; i < GOLDEN_PARAMS; i++) {
         for (uint64_t j = 0; j < r.memory_elements[i]; j++)
@@ -477,7 +477,7 @@ int main(void)
         cmocka_unit_test(evaluation_gives_the_bits_of_the_training_loss),
         cmocka_unit_test(gelu_inside_matmuls_is_the_same_step),
         cmocka_unit_test(weight_gradients_of_products_are_overwritten_and_never_zeroed),
-        cmocka_unit_test(rows_of_the_global_batch_divide_loss_and_gradients),
+        cmocka_unit_test(learned_tokens_of_the_global_batch_divide_loss_and_gradients),
         cmocka_unit_test(gradients_agree_with_finite_differences_in_float64),
         cmocka_unit_test(finite_differences_see_what_a_gradient_lacks),
         cmocka_unit_test(logits_of_a_position_know_only_what_is_before_it),

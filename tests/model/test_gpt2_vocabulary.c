@@ -213,7 +213,7 @@ static void values_of_all_params_recover_a_poisoned_pool(void **state)
                                        .epsilon = 1e-8f,
                                        .loss_scale = 1};
     ok(tide_step_begin(r.pool, &options));
-    ok(tide_decoder_upload(r.model, r.tokens, r.tokens + 1));
+    ok(tide_decoder_upload(r.model, &r.batch));
     if (tide_decoder_train(r.model, 1) == TIDE_OK)
         (void)tide_step_end(r.pool);
     assert_int_not_equal(tide_pool_drain(r.pool), TIDE_OK);

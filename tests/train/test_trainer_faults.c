@@ -166,7 +166,7 @@ static bool updates_wait(tide_trainer *trainer)
 static void give_an_evaluation_up(tide_trainer *trainer, bool computed)
 {
     ok(tide_step_begin(trainer->pool, &(tide_step_options){.training = false}));
-    ok(tide_decoder_upload(trainer->model, trainer->inputs, trainer->targets));
+    ok(tide_trainer_upload(trainer));
     if (computed)
         ok(tide_decoder_evaluate(trainer->model));
     (void)tide_fail(TIDE_ERROR_CORRUPT, "given up");
