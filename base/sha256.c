@@ -1,5 +1,5 @@
-/* SHA-256 by the letters of FIPS 180-4, section 6.2. It hashes one file of some MB when a run starts, so it is
- * written to be read. */
+/* SHA-256 by the letters of FIPS 180-4, section 6.2. It hashes one file of some MB when a run starts, so it
+ * is written to be read. */
 #include "base/sha256.h"
 
 #include "base/minmax.h"

@@ -1,5 +1,5 @@
-/* SHA-256 (FIPS 180-4), which names a tokenizer's file: a shard of tokens holds the hash of the tokenizer.json
- * that made it. */
+/* SHA-256 (FIPS 180-4), which names a tokenizer's file: a shard of tokens holds the hash of the
+ * tokenizer.json that made it. */
 #ifndef TIDE_BASE_SHA256_H
 #define TIDE_BASE_SHA256_H
 

@@ -11,9 +11,9 @@
 
 /* ---- documents ---- */
 
-/* A sequence may hold several documents. starts[r] is the place in the sequence at which the document of row r
- * begins: 0 <= starts[r] <= r % sequence_length, and within a sequence starts never decreases. Positions count
- * from the document's begin, and attention does not look across it. starts NULL: 0 everywhere. */
+/* A sequence may hold several documents. starts[r] is the place in the sequence at which the document of row
+ * r begins: 0 <= starts[r] <= r % sequence_length, and within a sequence starts never decreases. Positions
+ * count from the document's begin, and attention does not look across it. starts NULL: 0 everywhere. */
 static inline size_t tide_row_position(const int32_t *starts, size_t row, size_t sequence_length)
 {
     return row % sequence_length - (starts ? (size_t)starts[row] : 0);
@@ -273,7 +273,7 @@ typedef struct tide_round_args {
 /* losses[r] = logsumexp(logits[r, :vocabulary]) - logits[r, targets[r]]. With `gradient` the kernel replaces
  * the logits by their gradient (softmax - onehot) x gradient_scale and writes 0 to the columns from
  * vocabulary to leading_dimension; without it the logits stay as they are. A row with a target below 0 is not
- * learned: its loss and its gradient are 0, whatever its logits are. Every target must be below vocabulary. */
+ * learned: its loss and gradient are 0, whatever its logits are. Every target must be below vocabulary. */
 typedef struct tide_cross_entropy_args {
     void *logits;           /* [rows, leading_dimension] */
     const int32_t *targets; /* [rows]; alignment 4 */

@@ -6,8 +6,8 @@
  * microseconds for 16384 rows of 768.
  *
  * Backward, dwpe: where every sequence is one document, a thread sums one pack of a position over the batch,
- * with IN_FLIGHT loads in flight. Else rows have any position, as they have any token, and dwpe is summed like
- * dwte, with the row's position in the token's place.
+ * with IN_FLIGHT loads in flight. Else rows have any position, as they have any token, and dwpe is summed
+ * like dwte, with the row's position in the token's place.
  *
  * Backward, dwte: many rows may have the same token, but the kernel may not use float atomics and has no
  * workspace in which to sort. Tokens are therefore divided into classes, by token modulo a power of two. A
@@ -133,23 +133,31 @@ static __global__ void __launch_bounds__(POSITION_THREADS)
 
 /* ---- backward: tokens, and positions in documents ---- */
 
-/* What a row is summed by: its token, or the position of the row in its document. */
-struct row_keys {
-    const int32_t *tokens; /* NULL: by position */
-    const int32_t *starts;
-    size_t sequence_length;
+/* The index of the sum to which a row is added: its token, or its position in its document. */
+struct token_keys {
+    const int32_t *tokens;
 
     __device__ __forceinline__ int32_t of(size_t row) const
     {
-        return tokens ? tokens[row] : (int32_t)(row % sequence_length) - starts[row];
+        return tokens[row];
+    }
+};
+
+struct position_keys {
+    const int32_t *starts;
+    unsigned sequence_length;
+
+    __device__ __forceinline__ int32_t of(size_t row) const
+    {
+        return (int32_t)((unsigned)row % sequence_length) - starts[row];
     }
 };
 
 /* Step 1 for one tile, from row `begin` on: append the rows of this block's class to the list, except those
  * with the token `padding` (-1: no such token). Returns the list's new length. A warp looks at TILE_PER_WARP
  * successive rows, so that rows stay in order. */
-template <typename Rows, typename Tokens, typename Counts>
-static __device__ __forceinline__ unsigned collect_tile(const row_keys &keys, size_t begin, size_t rows,
+template <typename Keys, typename Rows, typename Tokens, typename Counts>
+static __device__ __forceinline__ unsigned collect_tile(const Keys &keys, size_t begin, size_t rows,
                                                         unsigned classes, int32_t padding, unsigned listed,
                                                         Rows &list_rows, Tokens &list_tokens, Counts &counts)
 {
@@ -251,9 +259,9 @@ static __device__ __forceinline__ void add_to_token(const typename T::stored *__
     pack_accumulate<T, WHOLE>(dwte + (size_t)token * width, begin, width, sums);
 }
 
-template <typename T, bool WHOLE>
+template <typename T, bool WHOLE, typename Keys>
 static __global__ void __launch_bounds__(THREADS)
-    add_to_tokens(row_keys keys, const typename T::stored *__restrict__ dout, float *dwte, size_t rows,
+    add_to_tokens(Keys keys, const typename T::stored *__restrict__ dout, float *dwte, size_t rows,
                   size_t width, unsigned classes, unsigned slices, int32_t padding)
 {
     TIDE_CUDA_SHARED(unsigned, list_rows, LIST);
@@ -281,16 +289,17 @@ static unsigned class_count(size_t rows)
     return classes;
 }
 
-template <typename T, bool WHOLE>
+template <typename T, bool WHOLE, typename Keys>
 static tide_status backward_launch_by(void *stream, const char *name,
-                                      const tide_embedding_backward_args *args, row_keys keys, float *sums,
+                                      const tide_embedding_backward_args *args, Keys keys, float *sums,
                                       int32_t padding)
 {
     const unsigned classes = class_count(args->rows);
     const unsigned slices = (pack_count<T>(args->width) + WARP_LANES - 1) / WARP_LANES;
-    return TIDE_CUDA_LAUNCH(name, (add_to_tokens<T, WHOLE>), dim3(classes, (slices + SLICES - 1) / SLICES),
-                            THREADS, stream, keys, (const typename T::stored *)args->dout, sums, args->rows,
-                            args->width, classes, slices, padding);
+    return TIDE_CUDA_LAUNCH(name, (add_to_tokens<T, WHOLE, Keys>),
+                            dim3(classes, (slices + SLICES - 1) / SLICES), THREADS, stream, keys,
+                            (const typename T::stored *)args->dout, sums, args->rows, args->width, classes,
+                            slices, padding);
 }
 
 template <typename T, bool WHOLE>
@@ -300,15 +309,15 @@ static tide_status backward_launch(void *stream, const tide_embedding_backward_a
     const size_t positions = args->rows < args->sequence_length ? args->rows : args->sequence_length;
     tide_status status = TIDE_OK;
     if (args->dwte)
-        status = backward_launch_by<T, WHOLE>(stream, "embedding_backward tokens", args,
-                                              row_keys{args->tokens, NULL, 0}, args->dwte,
-                                              (int32_t)args->padding_row - 1);
+        status =
+            backward_launch_by<T, WHOLE>(stream, "embedding_backward tokens", args, token_keys{args->tokens},
+                                         args->dwte, (int32_t)args->padding_row - 1);
     if (status != TIDE_OK || !args->dwpe)
         return status;
     if (args->starts)
         return backward_launch_by<T, WHOLE>(stream, "embedding_backward positions", args,
-                                            row_keys{NULL, args->starts, args->sequence_length}, args->dwpe,
-                                            -1);
+                                            position_keys{args->starts, (unsigned)args->sequence_length},
+                                            args->dwpe, -1);
     return TIDE_CUDA_LAUNCH("embedding_backward positions", (add_to_positions<T, WHOLE>),
                             dim3((unsigned)positions, (packs + POSITION_THREADS - 1) / POSITION_THREADS),
                             POSITION_THREADS, stream, (const typename T::stored *)args->dout, args->dwpe,

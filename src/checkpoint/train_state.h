@@ -22,8 +22,8 @@ typedef struct tide_hyperparameters {
     double loss_scale_fixed; /* fp16 only: a power of two from 1 to 2^24; 0: dynamic (loss_scale.h) */
 } tide_hyperparameters;
 
-/* How the data's documents are packed into sequences (src/data/data.h): not at all, with long ones cut, or with
- * long ones left out. */
+/* How the data's documents are packed into sequences (src/data/data.h): not at all, with long ones cut, or
+ * with long ones left out. */
 typedef enum tide_train_packing {
     TIDE_TRAIN_PACKING_OFF = 0,
     TIDE_TRAIN_PACKING_CUT,

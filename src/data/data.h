@@ -1,5 +1,5 @@
-/* Training data: a text file as bytes, token shards in llm.c's two formats, tokens without a header, or shards
- * with documents and a mask of the tokens to learn (TIDETOK1, token_documents.c).
+/* Training data: a text file as bytes, token shards in llm.c's two formats, tokens without a header, or
+ * shards with documents and a mask of the tokens to learn (TIDETOK1, token_documents.c).
  *
  * A sequence is seq_len + 1 consecutive tokens of one shard, at stride seq_len: the first seq_len are inputs,
  * the last seq_len targets, so each target is trained once an epoch. The validation split is data of its own
@@ -7,11 +7,11 @@
  * ever a training target. The training order is a pure function of (seed, step, batch): the data position is
  * the step number, and nothing else has to be saved.
  *
- * Packed, a sequence holds whole documents (sequence_packing.h), and the held-out 5% are documents. A document
- * of n tokens takes n - 1 positions. One longer than a sequence is cut into parts of seq_len + 1 tokens, each of
- * which begins with the last target of the part before, or is left out. Parts without a learned target are left
- * out. What stays free at a sequence's end is padding: token 0, not learned, each a document of its own. An
- * epoch's last batch is filled up with sequences of padding.
+ * Packed, a sequence holds whole documents (sequence_packing.h), and the held-out 5% are documents. A
+ * document of n tokens takes n - 1 positions. One longer than a sequence is cut into parts of seq_len + 1
+ * tokens, each of which begins with the last target of the part before, or is left out. Parts without a
+ * learned target are left out. The free end of a sequence is padding: tokens 0 that are not learned, each a
+ * document of its own. An epoch's last batch is filled up with sequences of padding.
  *
  * The files stay open and must not change. Each file is checked after every read: if its size or content has
  * changed, the call fails with CORRUPT, and the message names the file. Once the file has its old content
@@ -88,7 +88,7 @@ typedef struct tide_data_options {
     const char *tokenizer;
 } tide_data_options;
 
-/* What packing made of one split's documents. */
+/* How one split's documents were packed. */
 typedef struct tide_data_documents {
     uint64_t documents;
     uint64_t long_documents; /* those longer than a sequence: cut, or left out */
@@ -167,8 +167,8 @@ uint64_t tide_data_fingerprint(const tide_data *data);
 TIDE_NODISCARD tide_status tide_data_was_split_otherwise(const tide_data *data, uint64_t fingerprint,
                                                          bool *was);
 
-/* Entropy of the learned validation targets under their own frequencies, in nats per token: the loss of a model
- * that knows only these frequencies. Reads the validation split once, and checks it. CORRUPT, IO: as
+/* Entropy of the learned validation targets under their own frequencies, in nats per token: the loss of a
+ * model that knows only these frequencies. Reads the validation split once, and checks it. CORRUPT, IO: as
  * tide_data_batch. NO_MEMORY: for a sequence, and one counter per token of the vocabulary. */
 TIDE_NODISCARD tide_status tide_data_unigram_entropy(tide_data *data, double *nats);
 

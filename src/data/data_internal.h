@@ -38,8 +38,8 @@ struct tide_data {
     tide_data_documents training_documents, validation_documents;
 };
 
-/* Pack the documents of training and validation. CORRUPT: one of them has nothing to learn; `path` is named. IO,
- * NO_MEMORY, UNSUPPORTED. */
+/* Pack the documents of training and validation. CORRUPT: one of them has nothing to learn; `path` is named.
+ * IO, NO_MEMORY, UNSUPPORTED. */
 TIDE_NODISCARD tide_status tide_data_pack(tide_data *data, const char *path);
 
 /* MISMATCH: a shard says that another tokenizer than this file (NULL: any) made it. IO. */

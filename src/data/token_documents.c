@@ -1,5 +1,5 @@
-/* A shard of tokens with documents and a mask, as tidepool-tokenize writes it. All integers are little-endian;
- * sections begin at multiples of 8 bytes.
+/* A shard of tokens with documents and a mask, as tidepool-tokenize writes it. All integers are
+ * little-endian; sections begin at multiples of 8 bytes.
  *
  *     byte  0  "TIDETOK1"
  *           8  uint32  version, 1

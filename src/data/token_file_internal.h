@@ -12,8 +12,8 @@
 
 enum { TIDE_TOKEN_PIECE_BYTES = 8192 /* read at once, into a buffer on the stack */ };
 
-/* Little-endian integers, read byte by byte, so that the host's byte order does not matter (compilers turn the
- * loads into one). */
+/* Little-endian integers, read byte by byte, so that the host's byte order does not matter (compilers turn
+ * the loads into one). */
 static inline uint32_t tide_load_u32(const uint8_t *bytes)
 {
     return (uint32_t)bytes[0] | (uint32_t)bytes[1] << 8 | (uint32_t)bytes[2] << 16 | (uint32_t)bytes[3] << 24;

@@ -138,8 +138,8 @@ TIDE_NODISCARD tide_status tide_decoder_upload(tide_decoder *model, const tide_d
 TIDE_NODISCARD tide_status tide_decoder_train(tide_decoder *model, float loss_scale);
 TIDE_NODISCARD tide_status tide_decoder_evaluate(tide_decoder *model);
 
-/* Wait for the ops and read the local batch's part of the global batch's mean loss, in nats per learned token:
- * the micro-batches' sums, added in their order. 0 if no token is learned. Call it inside the step. */
+/* Wait for the ops and read the local batch's part of the global batch's mean loss, in nats per learned
+ * token: the micro-batches' sums, added in their order. 0 if no token is learned. Call it inside the step. */
 TIDE_NODISCARD tide_status tide_decoder_loss(tide_decoder *model, double *loss);
 
 /* Run a forward-only pass over one sequence of seq_len tokens and read logits[vocab_size] of the token after

@@ -65,6 +65,7 @@ bool tide_metrics_line(const tide_trainer_report *report, uint64_t tokens, const
     tide_json_real(&line, "lr", report->lr);
     tide_json_real(&line, "loss_scale", report->loss_scale);
     tide_json_count(&line, "tokens", tokens);
+    tide_json_count(&line, "learned_tokens", report->learned_tokens);
     tide_json_real(&line, "step_seconds", counters->seconds);
     tide_json_real(&line, "tokens_per_second",
                    counters->seconds > 0 ? (double)tokens / counters->seconds : 0);

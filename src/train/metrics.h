@@ -1,19 +1,19 @@
 /* --metrics FILE: JSON Lines, one object a training step, in the order of the steps. docs/metrics.md
  * explains the members:
  *
- *     step version loss grad_norm lr loss_scale tokens step_seconds tokens_per_second compute_seconds
- *     stall_seconds stall_link_seconds stall_slot_seconds stall_update_seconds stall_norm_seconds
- *     stall_map_seconds stall_caller_seconds predicted_step_seconds predicted_stall_seconds h2d_bytes
- *     d2h_bytes collective_bytes evictions demand_fetches prefetches adam_host_seconds adam_device_seconds
- *     device_bytes_peak host_bytes_peak skipped
+ *     step version loss grad_norm lr loss_scale tokens learned_tokens step_seconds tokens_per_second
+ *     compute_seconds stall_seconds stall_link_seconds stall_slot_seconds stall_update_seconds
+ *     stall_norm_seconds stall_map_seconds stall_caller_seconds predicted_step_seconds
+ *     predicted_stall_seconds h2d_bytes d2h_bytes collective_bytes evictions demand_fetches prefetches
+ *     adam_host_seconds adam_device_seconds device_bytes_peak host_bytes_peak skipped
  *
  * A step's updates may run inside the next step, so a line has two sources: the trainer's report, complete
  * when the step returns, and the step's share of the pool's counters, complete when its last update has
  * ended. The caller passes both. `version` is TIDE_METRICS_VERSION, which grows when names or meanings
- * change; `tokens` counts this step's tokens only; `loss_scale` is 1 except in fp16; `skipped` is 1 if the
- * step left the weights unchanged; the peaks cover the run so far. The predictions were made when the step
- * began. A number that is not finite is written as null: loss and norm on the null device, and the
- * predictions of a step that has none.
+ * change; `tokens` counts this step's tokens only, `learned_tokens` those of its targets that were learned;
+ * `loss_scale` is 1 except in fp16; `skipped` is 1 if the step left the weights unchanged; the peaks cover
+ * the run so far. The predictions were made when the step began. A number that is not finite is written as
+ * null: loss and norm on the null device, and the predictions of a step that has none.
  *
  * No call after begin allocates memory. One thread makes all calls. */
 #ifndef TIDE_TRAIN_METRICS_H

@@ -336,4 +336,5 @@ def main(path):
             write_case(file, *case)
 
 
-main(*sys.argv[1:])
+if __name__ == "__main__":
+    main(*sys.argv[1:])

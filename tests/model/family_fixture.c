@@ -50,7 +50,7 @@ static void make_values(family_fixture *r)
 }
 
 void family_fixture_open(family_fixture *r, const family_case *of, bool recompute,
-                         uint32_t micro_batch_sequences)
+                         uint32_t micro_batch_sequences, uint32_t sum_groups)
 {
     *r = (family_fixture){.of = of};
     bool flags[1024];
@@ -61,13 +61,14 @@ void family_fixture_open(family_fixture *r, const family_case *of, bool recomput
                                         .seq_len = of->seq_len,
                                         .micro_batch_sequences = micro_batch_sequences,
                                         .micro_batches = FAMILY_SEQUENCES / micro_batch_sequences,
-                                        .sum_groups = 1,
+                                        .sum_groups = sum_groups,
                                         .recompute = flags,
                                         .kernels = tide_kernels_cpu()};
     tide_pool_options pool;
     tide_pool_options_default(&pool);
     pool.chunk_bytes = 256 * 1024;
     pool.threads = 1;
+    pool.sum_groups = sum_groups;
     pool.update = catch_gradients;
     pool.update_context = r;
     pool.checks.hazard_check = true;

@@ -20,7 +20,7 @@ typedef struct family_fixture {
 } family_fixture;
 
 void family_fixture_open(family_fixture *r, const family_case *of, bool recompute,
-                         uint32_t micro_batch_sequences);
+                         uint32_t micro_batch_sequences, uint32_t sum_groups);
 void family_fixture_close(family_fixture *r);
 
 /* Make a training step without clipping: records all gradients and returns the loss. */

@@ -64,7 +64,7 @@ static void check_gradients(const family_fixture *r, const char *way)
 static void check_step(const family_case *of, const struct way *way)
 {
     family_fixture r;
-    family_fixture_open(&r, of, way->recompute, way->micro_batch_sequences);
+    family_fixture_open(&r, of, way->recompute, way->micro_batch_sequences, 1);
     const double evaluated = family_fixture_evaluate(&r), loss = family_fixture_step(&r);
     assert_memory_equal(&evaluated, &loss, sizeof loss);
     if (!(fabs(loss / of->losses[0] - 1) < 1e-6)) /* measured: 8e-9 */
@@ -209,7 +209,7 @@ static void check_slopes(family_fixture *r, size_t index)
 static void gradients_are_slopes_of_the_loss(void **state)
 {
     family_fixture r;
-    family_fixture_open(&r, family_golden_find(&golden, "qwen3-odd"), true, 2);
+    family_fixture_open(&r, family_golden_find(&golden, "qwen3-odd"), true, 2, 1);
     family_fixture_step(&r);
     for (size_t i = 0; i < r.of->tensors; i += test_thin(3))
         check_slopes(&r, i);

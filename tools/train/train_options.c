@@ -144,6 +144,12 @@ static tide_status settings_check(const tide_train_settings *settings, const boo
     if (status == TIDE_OK)
         status = needs_check(given, "--data-format", "--data");
     if (status == TIDE_OK)
+        status = needs_check(given, "--packing", "--data");
+    if (status == TIDE_OK)
+        status = needs_check(given, "--long", "--data");
+    if (status == TIDE_OK)
+        status = needs_check(given, "--any-tokenizer", "--data");
+    if (status == TIDE_OK)
         status = needs_check(given, "--save-every", "--checkpoint");
     if (status == TIDE_OK)
         status = needs_check(given, "--resume", "--checkpoint");
@@ -269,6 +275,7 @@ tide_status tide_train_settings_apply(const tide_train_settings *settings, const
     if (status != TIDE_OK)
         return status;
     filled.dtype = dtype_of(settings);
+    filled.drops_long = settings->long_documents != 0;
     filled.freeze = settings->freeze.items;
     filled.freeze_count = settings->freeze.count;
     filled.resume_dir = settings->resume && !predict ? settings->checkpoint : NULL;

@@ -16,10 +16,11 @@ typedef struct tide_train_settings {
     const char *model;
     bool from_weights; /* --model names a folder with weights, with which the run begins */
     /* Options that the trainer or the pool takes as they are. tide_train_settings_apply alone sets model,
-     * dtype, freeze, weights, resume_dir, save_weights_only, the loss scale, and the pool's device, predict
-     * and checks. */
+     * dtype, drops_long, freeze, weights, resume_dir, save_weights_only, the loss scale, and the pool's
+     * device, predict and checks. */
     tide_trainer_options trainer;
     int dtype;              /* bf16, fp16, fp32 */
+    int long_documents;     /* cut, drop */
     const char *loss_scale; /* NULL: not given */
     uint32_t vocab_size;
     tide_option_texts freeze; /* glob patterns */

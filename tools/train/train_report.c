@@ -252,7 +252,34 @@ tide_status tide_report_plan(const tide_trainer_plan *plan, FILE *out)
     return TIDE_OK;
 }
 
-void tide_report_data(const tide_data_counts *counts, const char *data, const char *eval_data, FILE *out)
+/* One split's documents: how well they fill their sequences, and what is left out. */
+static void documents_print(const tide_data_counts *counts, const tide_data_documents *of, uint64_t sequences,
+                            const char *split, FILE *out)
+{
+    char documents[TIDE_UNITS_TEXT_BYTES], in[TIDE_UNITS_TEXT_BYTES];
+    const double places = (double)sequences * (double)counts->seq_len;
+    fprintf(out, "%s: %s in %s, %.1f%% padding; %.1f%% of the tokens are learned", split,
+            tide_count_noun(of->documents, "document", documents), tide_count_noun(sequences, "sequence", in),
+            100 - 100 * (double)of->positions / places, 100 * (double)of->learned / places);
+    if (of->long_documents > 0)
+        fprintf(out, "; %llu longer than a sequence: %s", (unsigned long long)of->long_documents,
+                counts->drops_long ? "left out" : "cut");
+    if (of->unlearned > 0)
+        fprintf(out, "; %llu without a token to learn: left out", (unsigned long long)of->unlearned);
+    fprintf(out, "\n");
+}
+
+static void packing_print(const tide_data_counts *counts, FILE *out)
+{
+    if (!counts->packed)
+        return;
+    documents_print(counts, &counts->training_documents, counts->training_sequences, "packed for training",
+                    out);
+    documents_print(counts, &counts->validation_documents, counts->validation_sequences,
+                    "packed for validation", out);
+}
+
+static void split_print(const tide_data_counts *counts, const char *data, const char *eval_data, FILE *out)
 {
     char trained[TIDE_UNITS_TEXT_BYTES], validated[TIDE_UNITS_TEXT_BYTES], all[TIDE_UNITS_TEXT_BYTES],
         files[TIDE_UNITS_TEXT_BYTES], validation_files[TIDE_UNITS_TEXT_BYTES];
@@ -275,6 +302,12 @@ void tide_report_data(const tide_data_counts *counts, const char *data, const ch
                 trained, data);
         return;
     }
+}
+
+void tide_report_data(const tide_data_counts *counts, const char *data, const char *eval_data, FILE *out)
+{
+    split_print(counts, data, eval_data, out);
+    packing_print(counts, out);
 }
 
 /* ---- how the run trains ---- */

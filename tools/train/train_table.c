@@ -13,12 +13,22 @@ static const tide_option options[] = {
     TIDE_RUN_MODEL(AT(model)),
     {.name = "--data", .kind = TIDE_OPTION_TEXT, .offset = AT(trainer.data), .metavar = "PATH",
      .value_help = "none; needed unless --device null",
-     .help = "a text file (its bytes are the tokens), a shard in llm.c's formats (uint16 or uint32 tokens), or a folder of shards (*.bin), "
-             "of which files named val beside others named train are the validation data"},
+     .help = "a text file (its bytes are the tokens), a shard of tidepool-tokenize or in llm.c's formats "
+             "(uint16 or uint32 tokens), or a folder of shards (*.bin), of which files named val beside "
+             "others named train are the validation data"},
     TIDE_RUN_DATA_FORMAT(AT(trainer.data_encoding)),
     {.name = "--eval-data", .kind = TIDE_OPTION_TEXT, .offset = AT(trainer.eval_data), .metavar = "PATH",
      .value_help = "files named val, or else the last 5% of --data, held out",
      .help = "validation data, a file or a folder as of --data; then no part of --data is held out for it"},
+    {.name = "--packing", .kind = TIDE_OPTION_CHOICE, .offset = AT(trainer.packing), .metavar = "auto|on|off",
+     .value = "auto",
+     .help = "pack whole documents into sequences, in which attention and positions begin anew at each; "
+             "auto: where shards say where documents begin; off: documents follow each other as one text"},
+    {.name = "--long", .kind = TIDE_OPTION_CHOICE, .offset = AT(long_documents), .metavar = "cut|drop",
+     .value = "cut",
+     .help = "packed: documents longer than a sequence are cut into parts, or left out"},
+    {.name = "--any-tokenizer", .kind = TIDE_OPTION_FLAG, .offset = AT(trainer.any_tokenizer),
+     .help = "take shards that were made with another tokenizer than the --model folder's"},
     TIDE_RUN_SEQ_LEN(AT(trainer.seq_len)),
     TIDE_RUN_VOCAB_SIZE(AT(vocab_size)),
     TIDE_RUN_DTYPE(AT(dtype)),
