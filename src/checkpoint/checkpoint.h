@@ -69,8 +69,8 @@ typedef struct tide_checkpoint_saved {
 } tide_checkpoint_saved;
 
 /* Save as DIR/step-<state->step>; creates DIR if it is missing (its parent must exist). If `keep` > 0,
- * removes the oldest complete checkpoints once the new one is durable, until `keep` are left. `saved` may be
- * NULL.
+ * removes the oldest complete checkpoints once the new one is durable, until `keep` are left and, if it is
+ * none of these, that of state->best_step. `saved` may be NULL.
  *
  *   STATE        DIR has a checkpoint of this or a later step: resume from it or take another folder
  *   IO           DIR can't be created or written, the disk is full, or a file operation failed: the message

@@ -275,11 +275,14 @@ static tide_status write_checkpoint(saving *save, const char *path, tide_checkpo
     return status;
 }
 
-/* Step 8. `keep` includes the new checkpoint, which `folder` does not list, since the list is older. */
+/* Step 8. `keep` includes the new checkpoint, which `folder` does not list, since the list is older, and not
+ * the best one. */
 static void remove_oldest(const saving *save, unsigned keep, tide_checkpoint_saved *saved)
 {
     const tide_folder *folder = &save->folder;
     for (size_t i = folder->step_count; keep > 0 && i > keep - 1; i--) {
+        if (folder->steps[i - 1] == save->manifest.state.best_step)
+            continue;
         if (tide_folder_remove_step(folder, folder->steps[i - 1]) == TIDE_OK)
             saved->removed++;
         else

@@ -130,7 +130,11 @@ static const state_field fields[] = {
     LATER("data_first_step", data_first_step, COUNT64, PROGRESS),
     LATER("schedule", hyper.schedule.shape, SCHEDULE, HYPERPARAMETER),
     LATER("decay_steps", hyper.schedule.decay_steps, COUNT64, HYPERPARAMETER),
+    LATER("epoch", epoch, COUNT64, PROGRESS),
+    LATER("best_step", best_step, COUNT64, PROGRESS),
+    LATER("best_loss", best_loss, REAL, PROGRESS),
     LATER("packing", packing, PACKING, IDENTITY),
+    LATER("whole_epochs", whole_epochs, FLAG, IDENTITY),
     LATER("sum_groups", sum_groups, COUNT32, SUMS),
     LATER("reduce_dtype", reduce_dtype, DTYPE, SUMS),
 };
@@ -286,8 +290,8 @@ static bool loss_scale_is_valid(const tide_train_state *state)
 bool tide_train_state_is_valid(const tide_train_state *state)
 {
     bool valid = tide_model_config_is_valid(&state->model) && loss_scale_is_valid(state) &&
-                 state->data_first_step <= state->step && state->sum_groups > 0 &&
-                 state->reduce_dtype != TIDE_DTYPE_FP16;
+                 state->data_first_step <= state->step && state->best_step <= state->step &&
+                 state->sum_groups > 0 && state->reduce_dtype != TIDE_DTYPE_FP16;
     for (size_t i = 0; i < FIELDS; i++)
         valid = valid && field_is_valid(state, &fields[i]);
     return valid;

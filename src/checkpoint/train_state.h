@@ -40,6 +40,9 @@ typedef struct tide_train_state {
     uint64_t adam_step; /* updates done, i.e. steps that were not skipped; exponent of the bias correction */
     uint64_t skipped;   /* steps skipped because the norm was not finite */
     double loss_scale;  /* for the next step; fp16 only, otherwise 0 */
+    uint64_t epoch;     /* epochs of the data that are over */
+    uint64_t best_step; /* of the checkpoint with the least validation loss, which saves keep; 0: none is */
+    double best_loss;   /* its validation loss; 0 without one */
     uint64_t loss_scale_good_steps; /* steps since loss_scale changed or a step was skipped; fp16 only */
 
     /* Identity: a resume refuses a checkpoint with another value. model.name is not stored. */
@@ -47,6 +50,7 @@ typedef struct tide_train_state {
     uint64_t seed;
     uint64_t data_fingerprint;
     tide_train_packing packing;
+    bool whole_epochs; /* each epoch begins with a batch */
     uint64_t seq_len;
     uint64_t global_batch_tokens;
     uint64_t micro_batch_sequences; /* it determines the order in which gradients are added */

@@ -169,6 +169,7 @@ static tide_status packing_choose(tide_data *data, const tide_data_options *opti
     data->packed = options->packing == TIDE_DATA_PACKING_ON ||
                    (options->packing == TIDE_DATA_PACKING_AUTO && with != NULL);
     data->drops_long = options->drops_long;
+    data->whole_epochs = data->packed || options->whole_epochs;
     if (data->packed && with == NULL)
         return tide_fail(
             TIDE_ERROR_ARGUMENT,
@@ -317,6 +318,7 @@ tide_data_counts tide_data_count(const tide_data *data)
                               .seq_len = data->seq_len,
                               .packed = data->packed,
                               .drops_long = data->drops_long,
+                              .whole_epochs = data->whole_epochs,
                               .training_documents = data->training_documents,
                               .validation_documents = data->validation_documents};
 }

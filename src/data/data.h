@@ -83,6 +83,8 @@ typedef struct tide_data_options {
     uint64_t seed;               /* of the training order */
     tide_data_packing packing;
     bool drops_long; /* packed: leave out documents that are longer than a sequence, rather than cut them */
+    /* each epoch begins with a batch, and its last batch is filled up with padding: as if packed */
+    bool whole_epochs;
     /* NULL, or the model's tokenizer.json: shards made with another one are refused. A file that is not there
      * and a shard without a hash are not compared */
     const char *tokenizer;
@@ -108,6 +110,7 @@ typedef struct tide_data_counts {
     uint64_t seq_len;
     bool packed;
     bool drops_long;
+    bool whole_epochs;                                            /* true if packed */
     tide_data_documents training_documents, validation_documents; /* zeros unless packed */
 } tide_data_counts;
 
@@ -143,13 +146,19 @@ typedef struct tide_token_batch {
 } tide_token_batch;
 
 /* The batch of step `step` (from 0). Each epoch is shuffled by a permutation of its own. Epochs follow each
- * other without a gap; packed, each begins with a batch. Allocates nothing.
+ * other without a gap, or, if they are whole, each begins with a batch. Allocates nothing.
  *
  *   CORRUPT    a token outside the vocabulary, or a changed file; the batch is then undefined
  *   IO         a file can't be read
  *   ARGUMENT   sequences is 0, or step * sequences does not fit 64 bits */
 TIDE_NODISCARD tide_status tide_data_batch(tide_data *data, uint64_t step, uint32_t sequences,
                                            tide_token_batch *batch);
+
+/* How many steps a whole epoch takes, at least 1. */
+uint64_t tide_data_epoch_steps(const tide_data *data, uint32_t sequences);
+
+/* How many epochs are over after so many steps. */
+uint64_t tide_data_epochs_done(const tide_data *data, uint64_t steps, uint32_t sequences);
 
 /* Validation sequences [index * sequences, ...), in file order unless packed. Behind the end of the split it
  * starts over, or, packed, has padding, so any batch size works. Statuses of tide_data_batch. */

@@ -4,8 +4,8 @@
  * permutation(seed, epoch)[p mod T], T being the number of training sequences. The permutation is a function,
  * not a table (random.c), so memory does not grow with the data and step 10^6 costs as much as step 0.
  *
- * Packed, position p belongs to epoch step / ceil(T / sequences), and the documents of a sequence are chosen
- * as sequence_packing.h says.
+ * Whole epochs begin with a batch: the epoch is then step / ceil(T / sequences). Packed, sequence_packing.h says
+ * which documents a sequence holds in an epoch.
  *
  * Changed files. Another process may write to a file while a run reads it. A resumed run could not repeat
  * a batch that mixes old and new content, so data.c checks after each sequence whether its file has
@@ -87,13 +87,20 @@ static tide_status piece_copy(const tide_data *data, const tide_piece *piece, ui
                        to->targets + place);
 }
 
-/* Fill one sequence with the documents of `sequence`, or with padding alone if the split has none of that
- * number. */
+static void padding_fill(const tide_data *data, uint32_t place, const tide_token_batch *to)
+{
+    for (; place < data->seq_len; place++) {
+        to->inputs[place] = 0;
+        to->targets[place] = -1;
+        if (data->packed)
+            to->starts[place] = (int32_t)place;
+    }
+}
+
 static tide_status packed_copy(const tide_data *data, const tide_sequence_packing *packing,
                                const tide_piece_order *order, uint64_t sequence, const tide_token_batch *to)
 {
-    const bool exists = sequence < tide_sequence_packing_sequences(packing);
-    const uint32_t pieces = exists ? tide_sequence_packing_count(packing, sequence) : 0;
+    const uint32_t pieces = tide_sequence_packing_count(packing, sequence);
     uint32_t place = 0;
     tide_status status = TIDE_OK;
     for (uint32_t i = 0; i < pieces && status == TIDE_OK; i++) {
@@ -101,11 +108,7 @@ static tide_status packed_copy(const tide_data *data, const tide_sequence_packin
         status = piece_copy(data, &piece, place, to);
         place += piece.positions;
     }
-    for (; place < data->seq_len; place++) {
-        to->inputs[place] = 0;
-        to->targets[place] = -1;
-        to->starts[place] = (int32_t)place;
-    }
+    padding_fill(data, place, to);
     return status;
 }
 
@@ -136,47 +139,53 @@ static tide_status position_check(uint64_t batch, uint32_t sequences)
     return TIDE_OK;
 }
 
+uint64_t tide_data_epoch_steps(const tide_data *data, uint32_t sequences)
+{
+    return tide_ceil_div(data->training_sequences, sequences);
+}
+
+uint64_t tide_data_epochs_done(const tide_data *data, uint64_t steps, uint32_t sequences)
+{
+    return data->whole_epochs ? steps / tide_data_epoch_steps(data, sequences)
+                              : steps * sequences / data->training_sequences;
+}
+
+/* A place in the training order. */
+typedef struct training_place {
+    uint64_t epoch;
+    uint64_t index; /* in the epoch; training_sequences and above: padding */
+} training_place;
+
+static training_place place_of(const tide_data *data, uint64_t step, uint32_t sequences, uint32_t i)
+{
+    const uint64_t epoch_steps = tide_data_epoch_steps(data, sequences), position = step * sequences + i;
+    if (data->whole_epochs)
+        return (training_place){step / epoch_steps, step % epoch_steps * sequences + i};
+    return (training_place){position / data->training_sequences, position % data->training_sequences};
+}
+
 /* Epochs from 2^32 on repeat the orders of the first ones. */
-static tide_status packed_batch(tide_data *data, uint64_t step, uint32_t sequences, tide_token_batch *batch)
-{
-    const uint64_t steps = tide_ceil_div(data->training_sequences, sequences); /* of an epoch */
-    const tide_piece_order order = {.shuffled = true, .seed = data->seed, .epoch = (uint32_t)(step / steps)};
-    const tide_permutation shuffle = tide_permutation_make(data->seed, order.epoch, data->training_sequences);
-    tide_status status = TIDE_OK;
-    for (uint32_t i = 0; i < sequences && status == TIDE_OK; i++) {
-        const tide_token_batch part = part_of(data, batch, i);
-        uint64_t sequence = step % steps * sequences + i;
-        if (sequence < data->training_sequences)
-            sequence = tide_permutation_at(&shuffle, sequence);
-        status = packed_copy(data, data->training, &order, sequence, &part);
-    }
-    return status;
-}
-
-static tide_status text_batch(tide_data *data, uint64_t step, uint32_t sequences, tide_token_batch *batch)
-{
-    tide_permutation order = {0};
-    uint64_t order_epoch = 0;
-    tide_status status = TIDE_OK;
-    for (uint32_t i = 0; i < sequences && status == TIDE_OK; i++) {
-        const uint64_t position = step * sequences + i, epoch = position / data->training_sequences;
-        if (order.size == 0 || epoch != order_epoch) {
-            order = tide_permutation_make(data->seed, (uint32_t)epoch, data->training_sequences);
-            order_epoch = epoch;
-        }
-        const uint64_t sequence = tide_permutation_at(&order, position % data->training_sequences);
-        const tide_token_batch part = part_of(data, batch, i);
-        status = sequence_copy(data, sequence, &part);
-    }
-    return status;
-}
-
 tide_status tide_data_batch(tide_data *data, uint64_t step, uint32_t sequences, tide_token_batch *batch)
 {
     tide_status status = position_check(step, sequences);
-    if (status == TIDE_OK)
-        status = data->packed ? packed_batch(data, step, sequences, batch)
-                              : text_batch(data, step, sequences, batch);
+    tide_permutation shuffle = {0};
+    uint64_t shuffled_epoch = 0;
+    for (uint32_t i = 0; i < sequences && status == TIDE_OK; i++) {
+        const training_place at = place_of(data, step, sequences, i);
+        const tide_token_batch part = part_of(data, batch, i);
+        if (shuffle.size == 0 || at.epoch != shuffled_epoch) {
+            shuffle = tide_permutation_make(data->seed, (uint32_t)at.epoch, data->training_sequences);
+            shuffled_epoch = at.epoch;
+        }
+        if (at.index >= data->training_sequences) {
+            padding_fill(data, 0, &part);
+            continue;
+        }
+        const uint64_t sequence = tide_permutation_at(&shuffle, at.index);
+        const tide_piece_order order = {.shuffled = true, .seed = data->seed, .epoch = (uint32_t)at.epoch};
+        status = data->packed ? packed_copy(data, data->training, &order, sequence, &part)
+                              : sequence_copy(data, sequence, &part);
+    }
     if (status == TIDE_OK)
         learned_count(data, sequences, batch);
     return status;
@@ -189,7 +198,9 @@ tide_status tide_data_validation_batch(tide_data *data, uint64_t index, uint32_t
     for (uint32_t i = 0; i < sequences && status == TIDE_OK; i++) {
         const tide_token_batch part = part_of(data, batch, i);
         const uint64_t sequence = index * sequences + i;
-        if (data->packed)
+        if (data->packed && sequence >= data->validation_sequences)
+            padding_fill(data, 0, &part);
+        else if (data->packed)
             status =
                 packed_copy(data, data->validation, &(tide_piece_order){.shuffled = false}, sequence, &part);
         else

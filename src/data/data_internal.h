@@ -32,8 +32,9 @@ struct tide_data {
     uint64_t tokens;
     uint64_t training_sequences;
     uint64_t validation_sequences;
-    /* if documents are packed; the shards' sequences then have no meaning */
+    /* packed: the shards' sequences have no meaning */
     bool packed, drops_long;
+    bool whole_epochs;                            /* does each epoch begin with a batch? Always if packed */
     tide_sequence_packing *training, *validation; /* pieces begin at numbered tokens (first_token) */
     tide_data_documents training_documents, validation_documents;
 };

@@ -23,8 +23,33 @@ static tide_status open_data(const tide_trainer_options *options, tide_data **da
                                        .seed = options->seed,
                                        .packing = options->packing,
                                        .drops_long = options->drops_long,
+                                       .whole_epochs = options->epochs > 0,
                                        .tokenizer = compares ? tokenizer : NULL};
     return tide_data_open(&of_data, data);
+}
+
+tide_status tide_trainer_adopt_epochs(tide_trainer_options *options)
+{
+    const uint64_t steps_most = INT64_MAX / 2;
+    tide_trainer_options resolved;
+    tide_data *data = NULL;
+    if (options->epochs == 0)
+        return TIDE_OK;
+    if (!options->data)
+        return tide_fail(TIDE_ERROR_ARGUMENT, "epochs need data: without it only steps can be counted");
+    tide_status status = tide_trainer_resolve(options, &resolved);
+    if (status == TIDE_OK)
+        status = open_data(&resolved, &data);
+    if (status != TIDE_OK)
+        return status;
+    const uint64_t steps =
+        tide_data_epoch_steps(data, (uint32_t)(resolved.global_batch_tokens / resolved.seq_len));
+    tide_data_close(data);
+    if (options->epochs > steps_most / steps)
+        return tide_fail(TIDE_ERROR_ARGUMENT, "%llu epochs of %llu steps: too many",
+                         (unsigned long long)options->epochs, (unsigned long long)steps);
+    options->hyper.schedule.steps = options->epochs * steps;
+    return TIDE_OK;
 }
 
 /* The loss scale of the first step; 0 if the dtype needs none. */
@@ -50,6 +75,7 @@ static tide_train_state state_at_start(const tide_trainer_options *options, cons
         .seed = options->seed,
         .data_fingerprint = data ? tide_data_fingerprint(data) : 0,
         .packing = packing_of(data),
+        .whole_epochs = data && tide_data_count(data).whole_epochs,
         .seq_len = options->seq_len,
         .global_batch_tokens = options->global_batch_tokens,
         .micro_batch_sequences = options->micro_batch_sequences,
@@ -171,6 +197,12 @@ tide_pool *tide_trainer_pool(tide_trainer *trainer)
 const tide_train_state *tide_trainer_state(const tide_trainer *trainer)
 {
     return &trainer->state;
+}
+
+void tide_trainer_best_set(tide_trainer *trainer, uint64_t step, double loss)
+{
+    trainer->state.best_step = step;
+    trainer->state.best_loss = loss;
 }
 
 bool tide_trainer_computes(const tide_trainer *trainer)

@@ -54,8 +54,11 @@ typedef enum tide_reduce {
 
 typedef struct tide_trainer_options {
     tide_model_config model;
-    tide_dtype dtype;                 /* of params, gradients and activations */
-    const char *data;                 /* path; NULL is allowed on the null device */
+    tide_dtype dtype; /* of params, gradients and activations */
+    const char *data; /* path; NULL is allowed on the null device */
+    /* 0, or how many whole epochs of the data the run has: tide_trainer_adopt_epochs sets the schedule's
+     * steps */
+    uint64_t epochs;
     const char *eval_data;            /* path; NULL: the files named val in data, or a part of it: data.h */
     tide_data_encoding data_encoding; /* of data and eval_data */
     tide_data_packing packing;        /* of documents into sequences: data.h */
@@ -109,6 +112,11 @@ void tide_trainer_options_default(tide_trainer_options *options);
  * name, or to 1 and fp32. Plans and trainers do this themselves; call it before options are passed on without
  * their checkpoint. IO, CORRUPT, NO_MEMORY: the checkpoint. */
 TIDE_NODISCARD tide_status tide_trainer_adopt_sums(tide_trainer_options *options);
+
+/* With epochs, set the schedule's steps to those of all epochs: opens the data, and closes it again. Call it
+ * before the options are used. ARGUMENT: there is no data, or too many steps; other statuses as
+ * tide_trainer_create for options and data. */
+TIDE_NODISCARD tide_status tide_trainer_adopt_epochs(tide_trainer_options *options);
 
 /* How a run uses memory, byte by byte. tide_trainer_create computes it, and it never changes.
  *
@@ -204,6 +212,10 @@ const tide_trainer_plan *tide_trainer_plan_get(const tide_trainer *trainer);
 /* The trainer's pool, to read its counters, traces and names. The trainer owns it, and only the trainer may
  * begin its steps. */
 tide_pool *tide_trainer_pool(tide_trainer *trainer);
+
+/* Note that the checkpoint of this step, with this validation loss, is the best so far: saves keep it, whatever
+ * their number to keep. Step 0: none is. */
+void tide_trainer_best_set(tide_trainer *trainer, uint64_t step, double loss);
 
 /* The training state as checkpoints save it: progress, identity and hyperparameters. `step` counts the steps
  * done. */

@@ -115,6 +115,11 @@ static void take_progress(tide_train_state *state, const tide_train_state *loade
     state->tokens = loaded->tokens;
     state->adam_step = loaded->adam_step;
     state->skipped = loaded->skipped;
+    if (!new_data) {
+        state->epoch = loaded->epoch;
+        state->best_step = loaded->best_step;
+        state->best_loss = loaded->best_loss;
+    }
     state->model.names_otherwise = loaded->model.names_otherwise;
     if (state->hyper.loss_scale_fixed != 0)
         return;
@@ -134,8 +139,10 @@ static tide_status state_to_meet(const tide_trainer *trainer, const tide_checkpo
     const tide_status status = tide_checkpoint_peek(trainer->files, found->path, &saved);
     if (status == TIDE_OK)
         current->data_fingerprint = saved.data_fingerprint;
-    if (status == TIDE_OK)
+    if (status == TIDE_OK) {
         current->packing = saved.packing;
+        current->whole_epochs = saved.whole_epochs;
+    }
     return status;
 }
 

@@ -142,6 +142,9 @@ static void finish_step(tide_trainer *trainer, const tide_step_result *result, t
     state->tokens += state->global_batch_tokens;
     state->adam_step = tide_update_count(trainer->pool);
     state->skipped += result->skipped;
+    if (trainer->data)
+        state->epoch = tide_data_epochs_done(trainer->data, state->step - state->data_first_step,
+                                             trainer->plan.global_batch_sequences);
     report->step = state->step;
     report->tokens = state->tokens;
     report->learned_tokens = trainer->batch.learned;

@@ -119,8 +119,7 @@ static const tide_pool_counters all_counters = {.seconds = 2,
 
 static const char all_counters_line[] =
     "{\"step\":1,\"version\":1,\"loss\":2.5,\"grad_norm\":0.5,\"lr\":0.001,\"loss_scale\":1,\"tokens\":100,"
-    "\"step_"
-    "seconds\":2,"
+    "\"learned_tokens\":57,\"step_seconds\":2,"
     "\"tokens_per_second\":50,\"compute_seconds\":1.5,\"stall_seconds\":21,\"stall_link_seconds\":1,"
     "\"stall_slot_seconds\":2,\"stall_update_seconds\":3,\"stall_norm_seconds\":4,\"stall_map_seconds\":"
     "5,"
@@ -151,6 +150,7 @@ static void a_metrics_line_joins_report_and_counters(void **state)
                                         .gradient_norm = 0.5,
                                         .lr = 1e-3,
                                         .loss_scale = 1,
+                                        .learned_tokens = 57,
                                         .predicted_step_seconds = NAN,
                                         .predicted_stall_seconds = NAN};
     tide_trainer_report reports[2] = {report, report};

@@ -185,6 +185,11 @@ static void state_print(const tide_checkpoint_check *check)
            (unsigned long long)state->step, (unsigned long long)schedule->steps,
            (unsigned long long)state->tokens, (unsigned long long)state->adam_step,
            (unsigned long long)state->skipped);
+    if (state->epoch > 0)
+        printf("  %-16s %llu done\n", "epochs", (unsigned long long)state->epoch);
+    if (state->best_step > 0)
+        printf("  %-16s step %llu, validation loss %.4f\n", "best", (unsigned long long)state->best_step,
+               state->best_loss);
     printf("  %-16s %llu tokens in sequences of %llu, %llu in a micro-batch, seed %llu\n", "batch",
            (unsigned long long)state->global_batch_tokens, (unsigned long long)state->seq_len,
            (unsigned long long)state->micro_batch_sequences, (unsigned long long)state->seed);
@@ -282,6 +287,9 @@ static void state_json(tide_json_line *line, const tide_checkpoint_check *check)
     tide_json_text(line, "reduce_dtype", tide_dtype_name(state->reduce_dtype));
     tide_json_count(line, "seed", state->seed);
     tide_json_count(line, "data_first_step", state->data_first_step);
+    tide_json_count(line, "epoch", state->epoch);
+    tide_json_count(line, "best_step", state->best_step);
+    tide_json_real(line, "best_loss", state->best_loss);
     tide_json_text(line, "schedule", tide_lr_shape_name(schedule->shape));
     tide_json_count(line, "warmup_steps", schedule->warmup_steps);
     tide_json_count(line, "decay_steps", schedule->decay_steps);

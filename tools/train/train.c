@@ -68,6 +68,8 @@ typedef struct train_run {
     /* entropy of the tokens' frequencies in the validation data, which a model should beat; NAN until
      * computed */
     double unigram;
+    double validation_loss; /* the last one */
+    bool found_best;        /* it was the best so far, and the checkpoint of its step is not saved yet */
 } train_run;
 
 /* ---- 2: outputs ---- */
@@ -201,6 +203,8 @@ static tide_status trainer_open(train_run *run)
     tide_train_head_print(&head, stdout);
     status = tide_report_plan(tide_trainer_plan_get(run->trainer), stdout);
     run->first_step = tide_trainer_state(run->trainer)->step;
+    if (run->folder.elsewhere) /* the best checkpoint is not in this run's folder */
+        tide_trainer_best_set(run->trainer, 0, 0);
     if (status == TIDE_OK && run->metrics != NULL)
         status = metrics_begin(run);
     if (status == TIDE_OK && run->trace != NULL)
@@ -289,6 +293,13 @@ static tide_status steps_settle(train_run *run)
     return status;
 }
 
+/* Whether the validation loss is the least so far. */
+static bool is_best(const train_run *run, double loss)
+{
+    const tide_train_state *state = tide_trainer_state(run->trainer);
+    return run->settings.keep_best && isfinite(loss) && (state->best_step == 0 || loss < state->best_loss);
+}
+
 static tide_status evaluate(train_run *run)
 {
     double loss = 0;
@@ -299,9 +310,12 @@ static tide_status evaluate(train_run *run)
         status = tide_data_unigram_entropy(tide_trainer_data(run->trainer), &run->unigram);
     if (status != TIDE_OK)
         return status;
-    tide_progress_line(
-        &run->progress, "validation after step %llu: loss %.4f, perplexity %.2f (unigram entropy %.4f)",
-        (unsigned long long)tide_trainer_state(run->trainer)->step, loss, exp(loss), run->unigram);
+    run->found_best = is_best(run, loss);
+    run->validation_loss = loss;
+    tide_progress_line(&run->progress,
+                       "validation after step %llu: loss %.4f, perplexity %.2f (unigram entropy %.4f)%s",
+                       (unsigned long long)tide_trainer_state(run->trainer)->step, loss, exp(loss),
+                       run->unigram, run->found_best ? ": the best so far" : "");
     return TIDE_OK;
 }
 
@@ -315,7 +329,14 @@ static bool is_every(uint64_t every, uint64_t step)
 static tide_status save(train_run *run, tide_status (*how)(tide_train_saves *))
 {
     const bool was_there = access(run->settings.checkpoint, F_OK) == 0;
+    const tide_train_state *state = tide_trainer_state(run->trainer);
+    const tide_train_state before = *state;
+    if (run->found_best)
+        tide_trainer_best_set(run->trainer, state->step, run->validation_loss);
     const tide_status status = how(&run->saves);
+    if (run->found_best && run->saves.saved_step != state->step) /* the old one stays the best that is kept */
+        tide_trainer_best_set(run->trainer, before.best_step, before.best_loss);
+    run->found_best = false;
     if (status == TIDE_OK && !was_there && run->options.weights != NULL && source_keep(run) != TIDE_OK)
         tide_progress_warn(&run->progress, "%s", tide_message());
     return status;
@@ -344,12 +365,14 @@ static tide_status between_steps(train_run *run)
     bool computes = tide_trainer_computes(run->trainer),
          last = step == settings->trainer.hyper.schedule.steps;
     bool evaluate_now = computes && !last && is_every(settings->eval_every, step);
-    bool save_scheduled = is_every(settings->save_every, step) && tide_train_saves_pending(&run->saves);
+    /* with --keep-best the save of the last step waits for its validation loss */
+    bool save_scheduled = is_every(settings->save_every, step) && !(last && settings->keep_best) &&
+                          tide_train_saves_pending(&run->saves);
     bool save_now = save_asked(run) || save_scheduled;
     tide_status status = evaluate_now || save_now ? steps_settle(run) : TIDE_OK;
     if (status == TIDE_OK && evaluate_now)
         status = evaluate(run);
-    if (status == TIDE_OK && save_now)
+    if (status == TIDE_OK && (save_now || (run->found_best && tide_train_saves_pending(&run->saves))))
         status = save(run, tide_train_save);
     return status;
 }
@@ -440,15 +463,18 @@ static tide_status ending_run(train_run *run)
         tide_progress_line(&run->progress, "%s: stopped after step %llu", tide_stop_name(),
                            (unsigned long long)step);
     tide_progress_end(&run->progress, &tide_trainer_plan_get(run->trainer)->pool);
-    status = ending_save(run);
     const bool finished =
         tide_trainer_computes(run->trainer) && step >= run->settings.trainer.hyper.schedule.steps;
     const bool goes_on = finished && !tide_stop_wanted();
+    if (goes_on && run->settings.keep_best) /* before the save, which says whether it is the best */
+        status = evaluate(run);
+    if (status == TIDE_OK)
+        status = ending_save(run);
     if (finished && run->settings.export != NULL)
         status = status == TIDE_OK ? export(run) : export_in_spite(run, status);
     else if (status == TIDE_OK && run->settings.export != NULL)
         tide_progress_line(&run->progress, "nothing was exported: the run is not done");
-    if (status == TIDE_OK && goes_on && run->settings.eval_every != 0)
+    if (status == TIDE_OK && goes_on && run->settings.eval_every != 0 && !run->settings.keep_best)
         status = evaluate(run);
     if (status == TIDE_OK && goes_on && run->settings.sample != 0)
         status = sample(run);
@@ -483,6 +509,20 @@ static tide_status files_check(const tide_train_settings *settings)
                                 sizeof writes / sizeof writes[0]);
 }
 
+/* With --epochs, finds out how many steps the run has. */
+static tide_status epochs_count(train_run *run)
+{
+    tide_train_settings *settings = &run->settings;
+    const tide_status status = tide_trainer_adopt_epochs(&run->options);
+    const uint64_t steps = run->options.hyper.schedule.steps;
+    if (status != TIDE_OK || run->options.epochs == 0)
+        return status;
+    settings->trainer.hyper.schedule.steps = steps;
+    if (settings->eval_every == TIDE_TRAIN_EVAL_EPOCHS)
+        settings->eval_every = steps / run->options.epochs;
+    return TIDE_OK;
+}
+
 static tide_status train(train_run *run)
 {
     run->freeze = tide_option_texts_join(&run->settings.freeze);
@@ -492,6 +532,8 @@ static tide_status train(train_run *run)
     tide_status status = tide_train_settings_apply(&run->settings, run->device, &run->options);
     if (status == TIDE_OK)
         status = files_check(&run->settings);
+    if (status == TIDE_OK)
+        status = epochs_count(run);
     if (status == TIDE_OK)
         status = outputs_open(run);
     if (status == TIDE_OK && tide_train_settings_predict(&run->settings))

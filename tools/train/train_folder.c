@@ -234,7 +234,15 @@ static uint64_t saves_of(const tide_train_settings *settings, uint64_t from)
     const uint64_t steps = settings->trainer.hyper.schedule.steps, every = settings->save_every;
     if (from >= steps)
         return 0;
+    if (settings->keep_best)
+        return steps - from; /* at most: each evaluation may find a better one */
     return every == 0 ? 1 : steps / every - from / every + (steps % every != 0);
+}
+
+/* How many checkpoints are kept; 0: all. */
+static unsigned kept_of(const tide_train_settings *settings)
+{
+    return (unsigned)settings->keep + (settings->keep > 0 && settings->keep_best);
 }
 
 /* Writes "--keep 1, which needs 2.0 GiB, or " to `advice` if `free_bytes` suffice for that, else "". */
@@ -275,7 +283,7 @@ static tide_status space_refuse(const tide_train_settings *settings, const tide_
     const char *dir = settings->checkpoint;
     tide_checkpoint_saves fewer = *saves, smaller = *saves;
     tide_trainer_options no_moments = *options;
-    fewer.keep = 1;
+    fewer.keep = 1 + settings->keep_best;
     no_moments.save_weights_only = true;
     tide_status status = tide_trainer_save_bytes(&no_moments, &smaller.bytes);
     if (status == TIDE_OK)
@@ -286,9 +294,10 @@ static tide_status space_refuse(const tide_train_settings *settings, const tide_
         return status;
     return tide_fail(
         TIDE_ERROR_IO,
-        "--checkpoint %.700s: %s of %s with --keep %u need %s of space there, %s is free%s; take "
+        "--checkpoint %.700s: %s of %s with --keep %llu%s need %s of space there, %s is free%s; take "
         "%s%sanother folder",
-        dir, tide_count_noun(saves->count, "save", count), tide_size_format(saves->bytes, one), saves->keep,
+        dir, tide_count_noun(saves->count, "save", count), tide_size_format(saves->bytes, one),
+        (unsigned long long)settings->keep, settings->keep_best ? " and --keep-best" : "",
         tide_size_format(needed, needs), tide_size_format(free_bytes, has),
         shared ? " beside what --export needs" : "", keep_one, weights);
 }
@@ -298,7 +307,7 @@ static tide_status free_space_check(const tide_train_settings *settings, const t
 {
     const tide_files *files = tide_files_posix();
     tide_checkpoint_saves saves = {
-        .count = saves_of(settings, from), .keep = (unsigned)settings->keep, .from_step = from};
+        .count = saves_of(settings, from), .keep = kept_of(settings), .from_step = from};
     uint64_t needed = 0, free_bytes = 0, beside_bytes = 0;
     tide_status status = tide_trainer_save_bytes(options, &saves.bytes);
     if (status == TIDE_OK)

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { DELAY_MAX_US = 200 };
+enum { DELAY_MAX_US = 200, EVAL_EVERY_DEFAULT = 100 };
 
 static const tide_option_table *const table = &tide_train_table;
 
@@ -150,6 +150,16 @@ static tide_status settings_check(const tide_train_settings *settings, const boo
     if (status == TIDE_OK)
         status = needs_check(given, "--any-tokenizer", "--data");
     if (status == TIDE_OK)
+        status = needs_check(given, "--epochs", "--data");
+    if (status == TIDE_OK && was_given(given, "--epochs") && was_given(given, "--steps"))
+        return tide_fail(TIDE_ERROR_ARGUMENT, "tidepool train: --epochs and --steps both say where the run "
+                                              "ends: give one of them");
+    if (status == TIDE_OK)
+        status = needs_check(given, "--keep-best", "--checkpoint");
+    if (status == TIDE_OK && settings->keep_best && settings->eval_every == 0)
+        return tide_fail(TIDE_ERROR_ARGUMENT, "tidepool train: --keep-best needs validation losses, and "
+                                              "--eval-every 0 computes none");
+    if (status == TIDE_OK)
         status = needs_check(given, "--save-every", "--checkpoint");
     if (status == TIDE_OK)
         status = needs_check(given, "--resume", "--checkpoint");
@@ -230,6 +240,8 @@ tide_status tide_train_settings_parse(int count, char *const *arguments, tide_tr
     if (status != TIDE_OK)
         return status;
     parsed.given = tide_train_settings_given(table, given);
+    if (!was_given(given, "--eval-every"))
+        parsed.eval_every = parsed.trainer.epochs > 0 ? TIDE_TRAIN_EVAL_EPOCHS : EVAL_EVERY_DEFAULT;
     status = weights_defaults(&parsed, given);
     if (status == TIDE_OK)
         status = settings_check(&parsed, given);

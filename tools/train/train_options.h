@@ -12,6 +12,8 @@
 #include <stdint.h>
 #include <stdio.h>
 
+#define TIDE_TRAIN_EVAL_EPOCHS UINT64_MAX
+
 typedef struct tide_train_settings {
     const char *model;
     bool from_weights; /* --model names a folder with weights, with which the run begins */
@@ -38,7 +40,8 @@ typedef struct tide_train_settings {
     int save;               /* all, weights */
     bool resume;
     const char *export; /* NULL: not given */
-    uint64_t eval_every;
+    bool keep_best;
+    uint64_t eval_every; /* TIDE_TRAIN_EVAL_EPOCHS: at the end of each epoch */
     uint32_t sample;
 
     const char *machine; /* the one that the null device imitates: "this", a file, a preset */
