@@ -46,13 +46,13 @@ static void run_print(const tide_train_head *head, FILE *out)
     const tide_trainer_options *options = head->options;
     const tide_model_config *model = &options->model;
     char sizes[TIDE_MODEL_TEXT_BYTES], steps[TIDE_UNITS_TEXT_BYTES], tokens[TIDE_UNITS_TEXT_BYTES],
-        sequences[TIDE_UNITS_TEXT_BYTES], parts[TIDE_UNITS_TEXT_BYTES], epochs[TIDE_UNITS_TEXT_BYTES];
+        sequences[TIDE_UNITS_TEXT_BYTES], parts[TIDE_UNITS_TEXT_BYTES];
     fprintf(out, "%s: %s\n", model->name, tide_model_text(model, sizes));
     tide_model_notes(model, out);
     fprintf(out, "device %s, %s, seed %llu; ", head->device, tide_dtype_name(options->dtype),
             (unsigned long long)options->seed);
     if (options->epochs > 0)
-        fprintf(out, "%s, ", tide_count_noun(options->epochs, "epoch", epochs));
+        fprintf(out, "%llu epoch%s, ", (unsigned long long)options->epochs, options->epochs == 1 ? "" : "s");
     fprintf(out, "%s of %s: %s of %u in %s", tide_count_noun(options->hyper.schedule.steps, "step", steps),
             tide_count_noun(plan->global_batch_tokens, "token", tokens),
             tide_count_noun(plan->global_batch_sequences, "sequence", sequences), plan->seq_len,

@@ -283,13 +283,18 @@ static void split_print(const tide_data_counts *counts, const char *data, const 
 {
     char trained[TIDE_UNITS_TEXT_BYTES], validated[TIDE_UNITS_TEXT_BYTES], all[TIDE_UNITS_TEXT_BYTES],
         files[TIDE_UNITS_TEXT_BYTES], validation_files[TIDE_UNITS_TEXT_BYTES];
-    const uint64_t training = counts->training_sequences, validation = counts->validation_sequences;
-    tide_count_noun(training, "sequence", trained);
-    tide_count_noun(validation, "sequence", validated);
+    /* packed documents are held out whole */
+    const uint64_t training =
+                       counts->packed ? counts->training_documents.documents : counts->training_sequences,
+                   validation =
+                       counts->packed ? counts->validation_documents.documents : counts->validation_sequences;
+    const char *noun = counts->packed ? "document" : "sequence";
+    tide_count_noun(training, noun, trained);
+    tide_count_noun(validation, noun, validated);
     switch (counts->split) {
     case TIDE_DATA_SPLIT_HELD_OUT:
         fprintf(out, "held out for validation: %llu of %s, the last %s\n", (unsigned long long)validation,
-                tide_count_noun(training + validation, "sequence", all),
+                tide_count_noun(training + validation, noun, all),
                 training + validation < 100 / TIDE_DATA_VALIDATION_PERCENT ? "one" : "5%");
         return;
     case TIDE_DATA_SPLIT_NAMED:
