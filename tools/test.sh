@@ -211,7 +211,12 @@ tide_packages_install $TIDE_BUILD_PACKAGES $TIDE_TEST_PACKAGES || exit 1
 mkdir -p "$build"
 : >"$logs"
 gently=""
-case " $wanted " in *" full "*) tide_pypi_install "$build/pypi" ;; esac # for the test of kernel_counts.py
+case " $wanted " in
+*" full "*)
+    tide_pypi_install "$build/pypi"         # for the test of kernel_counts.py
+    tide_tokenize_install "$build/tokenize" # for that of tidepool-tokenize
+    ;;
+esac
 # An interrupt from the terminal does not reach what runs in the background.
 trap 'kill 0' INT
 trap 'kill "${builder:-$$}"; exit 143' TERM HUP

@@ -4,8 +4,8 @@
  * permutation(seed, epoch)[p mod T], T being the number of training sequences. The permutation is a function,
  * not a table (random.c), so memory does not grow with the data and step 10^6 costs as much as step 0.
  *
- * Whole epochs begin with a batch: the epoch is then step / ceil(T / sequences). Packed, sequence_packing.h says
- * which documents a sequence holds in an epoch.
+ * Whole epochs begin with a batch: the epoch is then step / ceil(T / sequences). Packed, sequence_packing.h
+ * says which documents a sequence holds in an epoch.
  *
  * Changed files. Another process may write to a file while a run reads it. A resumed run could not repeat
  * a batch that mixes old and new content, so data.c checks after each sequence whether its file has

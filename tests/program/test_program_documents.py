@@ -146,7 +146,7 @@ def packing(at):
 
 
 def alone(at):
-    """What a sequence holds beside a document does not matter: with a learning rate of 0 the weighted losses of
+    """A document's neighbours in its sequence do not matter: with a learning rate of 0 the weighted losses of
     two epochs, which pack other documents together, have one sum. It is the loss of an untrained model."""
     steps = -(-at.sequences // 8)
     run, metrics, _ = at.run("alone", "--epochs", 2, "--lr", 0, "--dtype", "fp32")

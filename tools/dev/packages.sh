@@ -3,6 +3,8 @@
 #
 #   tide_packages_install PACKAGE...    installs the packages that are missing, as root or through sudo, and
 #                                       prints their names
+#   tide_tokenize_install FOLDER        where PyPI can be reached, makes an environment for tidepool-tokenize
+#                                       in FOLDER; sets TIDE_TOKENIZE_PYTHON to its Python
 #   tide_build_folder FOLDER            removes the build folder if it was made for another compiler than CC
 #                                       names; creates it
 #   tide_nvcc                           prints the path of nvcc, or nothing, with status 1
@@ -58,6 +60,13 @@ tide_pypi_install() {
         echo "PyPI: not to be had: $(tail -n 1 "$1/log")"
 }
 
+tide_tokenize_install() {
+    TIDE_TOKENIZE_PYTHON=$1/bin/python
+    export TIDE_TOKENIZE_PYTHON
+    TIDEPOOL_VENV=$1 timeout 300 tools/tokenize/tidepool-tokenize --setup && return
+    TIDE_TOKENIZE_PYTHON=python3
+}
+
 tide_build_folder() {
     [ "$(cat "$1/.compiler" 2>/dev/null)" = "${CC:-}" ] || rm -rf "$1"
     mkdir -p "$1" && echo "${CC:-}" >"$1/.compiler"
@@ -80,4 +89,4 @@ clang*)
 esac
 TIDE_BUILD_PACKAGES="$tide_compiler libc6-dev make meson ninja-build pkg-config python3 libhwloc-dev libjansson-dev libjemalloc-dev libdnnl-dev"
 TIDE_BUILD_PACKAGES="$TIDE_BUILD_PACKAGES node-d3-scale node-d3-axis node-d3-shape node-d3-selection" # the page of tidepool trace html
-TIDE_TEST_PACKAGES="$tide_compiler_tests libcmocka-dev man-db groff-base zsh python3-pip chromium clang-format-14 python3-clang-14"
+TIDE_TEST_PACKAGES="$tide_compiler_tests libcmocka-dev man-db groff-base zsh python3-pip python3-venv chromium clang-format-14 python3-clang-14"
