@@ -173,8 +173,11 @@ static tide_status fill(const tide_export *export, const char *path, const char 
     const int error = tide_files_write_whole(export->files, config_path, config, bytes);
     if (error != 0)
         return tide_export_folder_fail(config_path, "written", error);
-    return export->source == NULL ? TIDE_OK
-                                  : tide_export_copy_sidecars(export->files, export->source, path, false);
+    if (export->source != NULL)
+        return tide_export_copy_sidecars(export->files, export->source, path, false);
+    return tide_export_takes_bytes(export->model)
+               ? tide_export_bytes_write(export->files, path, export->model)
+               : TIDE_OK;
 }
 
 /* Makes the folder with all but the weights. On failure nothing is left. */

@@ -24,7 +24,8 @@ typedef struct tide_export {
     /* the folder to make; its parent must exist, and the folder itself must not */
     const char *out;
     const tide_model_config *model; /* its family must be set */
-    /* a folder with a config.json of this model, and sidecar files; NULL: config.json is made anew */
+    /* a folder with a config.json of this model, and sidecar files; NULL: config.json is made anew, and, if
+     * the vocabulary is that of bytes, a tokenizer of bytes */
     const char *source;
     tide_weights_dtype dtype;
     uint64_t max_shard_bytes; /* 0: no limit */

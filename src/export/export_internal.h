@@ -55,4 +55,11 @@ TIDE_NODISCARD tide_status tide_export_copy_sidecars(const tide_files *files, co
 TIDE_NODISCARD tide_status tide_export_name_folder(const tide_files *files, const char *path,
                                                    const char *name, bool *named);
 
+/* Is the model's vocabulary the bytes, with or without an end of text? */
+bool tide_export_takes_bytes(const tide_model_config *model);
+/* Write tokenizer.json, tokenizer_config.json and, with an end of text, generation_config.json for such a
+ * model. IO, NO_MEMORY, ARGUMENT (a path too long). */
+TIDE_NODISCARD tide_status tide_export_bytes_write(const tide_files *files, const char *folder,
+                                                   const tide_model_config *model);
+
 #endif

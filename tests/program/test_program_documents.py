@@ -9,10 +9,12 @@ The test writes the shards itself, from the description at the top of src/data/t
 import hashlib
 import json
 import math
+import os
 import random
 import re
 import struct
 import sys
+from pathlib import Path
 
 from test_program import MACHINE, Bench, Run, metrics_read, one_line, trajectory, weights
 
@@ -389,6 +391,53 @@ def tokenizers(at):
         at.tap.ok(run.status == 0, f"{name} is taken", run)
 
 
+def bytes_tokenizer(at):
+    """A model from nothing whose vocabulary is the bytes and an end of text is exported with a tokenizer."""
+    model = at.folder / "bytes"
+    run = at.bench.run(*at.options("--steps", 1, "--export", model))
+    vocabulary = (
+        json.loads((model / "tokenizer.json").read_text())["model"]["vocab"] if run.status == 0 else {}
+    )
+    own = [byte for byte in range(256) if chr(byte).isprintable() and byte != 0x20]
+    others = iter(range(0x100, 0x200))
+    letters = {byte: chr(byte) if byte in own else chr(next(others)) for byte in range(256)}
+    at.tap.ok(
+        vocabulary == {letter: byte for byte, letter in letters.items()}, "each byte's letter is a token", run
+    )
+    end = json.loads((model / "generation_config.json").read_text())
+    at.tap.ok(end == {"eos_token_id": 256}, "the end of text ends an answer", end)
+    return model
+
+
+def pipeline(at, model):
+    """From conversations to a trained model, through tidepool-tokenize."""
+    python = os.environ.get("TIDE_TOKENIZE_PYTHON", sys.executable)
+    if Run([python, "-c", "import transformers, tokenizers, jinja2, numpy, google_crc32c"]).status:
+        at.tap.skip("tidepool-tokenize and train", f"{python} lacks a package of tidepool-tokenize")
+        return
+    chat, out = at.folder / "chat.jsonl", at.folder / "chats"
+    turns = [
+        [{"role": "user", "content": f"{i}?"}, {"role": "assistant", "content": f"{i}!"}] for i in range(60)
+    ]
+    chat.write_text("".join(json.dumps({"messages": turn}) + "\n" for turn in turns))
+    tool = Path(__file__).parents[2] / "tools/tokenize/tidepool-tokenize"
+    run = Run([python, tool, "--tokenizer", model, "--chat", chat, "--out", out, "--eval-fraction", "0.2"])
+    at.tap.ok(run.status == 0 and len(list(out.glob("*.bin"))) == 2, "conversations become shards", run)
+    metrics = at.folder / "chats.jsonl"
+    train = at.bench.run(
+        *("--model", model, "--data", out, "--seq-len", 64, "--batch-tokens", 256, "--epochs", 1),
+        *("--chunk-size", "256KiB", "--metrics", metrics),
+    )
+    learned = sum(line["learned_tokens"] for line in metrics_read(metrics))
+    trained = int(re.search(r"packed for training: (\d+) documents", train.out)[1])
+    # An answer is a number, an exclamation mark and the end of text.
+    at.tap.ok(
+        train.status == 0 and 3 * trained <= learned <= 4 * trained and "named val" in train.out,
+        "the model learns the answers alone",
+        (learned, trained, train),
+    )
+
+
 def text_epochs(at):
     """Epochs of a text: as many steps as the sequences need; the last step's padding is not learned."""
     short = at.folder / "short.txt"
@@ -408,6 +457,7 @@ def main():
         at = Shards(bench)
         for section in (packing, alone, same_bits, best, masks, refusals, tokenizers, text_epochs):
             section(at)
+        pipeline(at, bytes_tokenizer(at))
         bench.tap.done()
     finally:
         bench.close()
