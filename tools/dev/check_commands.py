@@ -46,7 +46,7 @@ HAS_NVCC = shutil.which("nvcc") is not None or Path("/usr/local/cuda/bin/nvcc").
 NO_GPU = re.compile(r"^[^\n]*no NVIDIA[^\n]*\n$" if HAS_NVCC else r"^[^\n]*no (NVIDIA|CUDA module)[^\n]*\n$")
 USAGE = 2
 TIMEOUT_SECONDS = 1200
-TURN = '{"messages": [{"role": "user", "content": "chunk %d?"}, {"role": "assistant", "content": "It is on the device."}]}\n'
+TURN = '{"conversations": [{"from": "human", "value": "chunk %d?"}, {"from": "gpt", "value": "Here."}]}\n'
 CHAT = "".join(TURN % i for i in range(200))
 TEXT = "a reader who follows these lines should find that each of them works.\n" * 2000
 
@@ -174,7 +174,7 @@ def check_pages(copy, pages, tap):
             good, given, run = copy.works(command, comment)
             ran.append(given)
             if "from PyPI" in comment and "pip can't install" in run.stderr:
-                tap.ok(True, f"{page.name}:{number}: {command}: PyPI can't be reached; the page's other lines are not run")
+                tap.ok(True, f"{page.name}:{number}: PyPI can't be reached: the page's rest is not run")
                 break
             told = shown(page, number) if re.search(r"tidepool plan\b.*--machine \w", command) else ""
             good = good and told in ("", run.stdout)
