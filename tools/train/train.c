@@ -68,8 +68,6 @@ typedef struct train_run {
     /* entropy of the tokens' frequencies in the validation data, which a model should beat; NAN until
      * computed */
     double unigram;
-    double validation_loss; /* the last one */
-    bool found_best;        /* it was the best so far, and the checkpoint of its step is not saved yet */
 } train_run;
 
 /* ---- 2: outputs ---- */
@@ -293,13 +291,6 @@ static tide_status steps_settle(train_run *run)
     return status;
 }
 
-/* Whether the validation loss is the least so far. */
-static bool is_best(const train_run *run, double loss)
-{
-    const tide_train_state *state = tide_trainer_state(run->trainer);
-    return run->settings.keep_best && isfinite(loss) && (state->best_step == 0 || loss < state->best_loss);
-}
-
 static tide_status evaluate(train_run *run)
 {
     double loss = 0;
@@ -310,12 +301,11 @@ static tide_status evaluate(train_run *run)
         status = tide_data_unigram_entropy(tide_trainer_data(run->trainer), &run->unigram);
     if (status != TIDE_OK)
         return status;
-    run->found_best = is_best(run, loss);
-    run->validation_loss = loss;
+    const bool best = tide_train_saves_validated(&run->saves, loss);
     tide_progress_line(&run->progress,
                        "validation after step %llu: loss %.4f, perplexity %.2f (unigram entropy %.4f)%s",
                        (unsigned long long)tide_trainer_state(run->trainer)->step, loss, exp(loss),
-                       run->unigram, run->found_best ? ": the best so far" : "");
+                       run->unigram, best ? ": the best so far" : "");
     return TIDE_OK;
 }
 
@@ -329,14 +319,7 @@ static bool is_every(uint64_t every, uint64_t step)
 static tide_status save(train_run *run, tide_status (*how)(tide_train_saves *))
 {
     const bool was_there = access(run->settings.checkpoint, F_OK) == 0;
-    const tide_train_state *state = tide_trainer_state(run->trainer);
-    const tide_train_state before = *state;
-    if (run->found_best)
-        tide_trainer_best_set(run->trainer, state->step, run->validation_loss);
     const tide_status status = how(&run->saves);
-    if (run->found_best && run->saves.saved_step != state->step) /* the old one stays the best that is kept */
-        tide_trainer_best_set(run->trainer, before.best_step, before.best_loss);
-    run->found_best = false;
     if (status == TIDE_OK && !was_there && run->options.weights != NULL && source_keep(run) != TIDE_OK)
         tide_progress_warn(&run->progress, "%s", tide_message());
     return status;
@@ -372,7 +355,7 @@ static tide_status between_steps(train_run *run)
     tide_status status = evaluate_now || save_now ? steps_settle(run) : TIDE_OK;
     if (status == TIDE_OK && evaluate_now)
         status = evaluate(run);
-    if (status == TIDE_OK && (save_now || (run->found_best && tide_train_saves_pending(&run->saves))))
+    if (status == TIDE_OK && (save_now || tide_train_saves_best_pending(&run->saves)))
         status = save(run, tide_train_save);
     return status;
 }

@@ -8,6 +8,7 @@
 #include "tools/units.h"
 
 #include <assert.h>
+#include <math.h>
 #include <string.h>
 #include <time.h>
 #include <unistd.h>
@@ -39,15 +40,43 @@ bool tide_train_saves_pending(const tide_train_saves *saves)
            saves->saved_step != step && !saves->given_up;
 }
 
+bool tide_train_saves_validated(tide_train_saves *saves, double loss)
+{
+    const tide_train_state *state = tide_trainer_state(saves->trainer);
+    saves->found_best =
+        saves->settings->keep_best && isfinite(loss) && (state->best_step == 0 || loss < state->best_loss);
+    saves->validation_loss = loss;
+    return saves->found_best;
+}
+
+bool tide_train_saves_best_pending(const tide_train_saves *saves)
+{
+    return saves->found_best && tide_train_saves_pending(saves);
+}
+
+/* Saves the present step. Where it is the best so far and can't be saved, the best before stays. */
+static tide_status trainer_save(tide_train_saves *saves, tide_checkpoint_saved *saved)
+{
+    const tide_train_state before = *tide_trainer_state(saves->trainer);
+    const tide_train_settings *settings = saves->settings;
+    if (saves->found_best)
+        tide_trainer_best_set(saves->trainer, before.step, saves->validation_loss);
+    const tide_status status =
+        tide_trainer_save(saves->trainer, settings->checkpoint, (unsigned)settings->keep, saved);
+    if (status != TIDE_OK)
+        tide_trainer_best_set(saves->trainer, before.best_step, before.best_loss);
+    else
+        saves->found_best = false;
+    return status;
+}
+
 static tide_status save_once(tide_train_saves *saves)
 {
     tide_checkpoint_saved saved;
     char size[TIDE_UNITS_TEXT_BYTES];
     tide_pool *pool = tide_trainer_pool(saves->trainer);
-    const tide_train_settings *settings = saves->settings;
     const uint64_t begin_ns = tide_pool_now_ns(pool);
-    const tide_status status =
-        tide_trainer_save(saves->trainer, settings->checkpoint, (unsigned)settings->keep, &saved);
+    const tide_status status = trainer_save(saves, &saved);
     tide_pool_trace_work(pool, "save", begin_ns);
     if (status != TIDE_OK)
         return status;
@@ -82,6 +111,7 @@ tide_status tide_train_save(tide_train_saves *saves)
 {
     kept_text kept;
     const tide_status status = save_once(saves);
+    saves->found_best = false; /* a later save is of another step */
     if (!may_pass(status) && status != TIDE_ERROR_STATE) {
         saves->given_up = status != TIDE_OK;
         return status;

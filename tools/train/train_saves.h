@@ -23,7 +23,9 @@ typedef struct tide_train_saves {
     uint64_t bytes; /* size of a checkpoint */
     /* step of the newest checkpoint that the run saved or resumed from; or TIDE_TRAIN_UNSAVED */
     uint64_t saved_step;
-    bool given_up;                         /* the last save has failed finally */
+    bool given_up;          /* the last save has failed finally */
+    bool found_best;        /* --keep-best: the present step has the least validation loss so far */
+    double validation_loss; /* of that step */
     char kept[TIDE_CHECKPOINT_PATH_BYTES]; /* path of that newest checkpoint; "": there is none */
 } tide_train_saves;
 
@@ -36,6 +38,13 @@ TIDE_NODISCARD tide_status tide_train_saves_begin(tide_train_saves *saves,
 
 /* Whether the run has a checkpoint folder and a finished step that its newest checkpoint does not include. */
 bool tide_train_saves_pending(const tide_train_saves *saves);
+
+/* Note the validation loss of the present step. With --keep-best: is it the least so far? Then the next save,
+ * which must be of this step, is the best checkpoint. */
+bool tide_train_saves_validated(tide_train_saves *saves, double loss);
+
+/* Is the best checkpoint so far still to be saved? */
+bool tide_train_saves_best_pending(const tide_train_saves *saves);
 
 /* Save during the run. Returns OK also if the save failed and a later one may succeed. */
 TIDE_NODISCARD tide_status tide_train_save(tide_train_saves *saves);
