@@ -75,8 +75,16 @@ static tide_status shard_add(collection *of, const data_shard *shard, uint64_t n
         const uint64_t first = done - number, left = file->documents - first;
         starts[part] = file->token_count;
         status = tide_token_file_starts(file, first, tide_min_u64(part + 1, left), starts);
-        for (uint64_t i = 0; i < part && status == TIDE_OK; i++)
+        for (uint64_t i = 0; i < part && status == TIDE_OK; i++) {
+            /* they rose when the file was opened */
+            if (starts[i] >= starts[i + 1] || starts[i + 1] > file->token_count)
+                return tide_fail(
+                    TIDE_ERROR_CORRUPT,
+                    "data %s: its documents changed while it was opened; a data file must stay as "
+                    "it is while a run reads it",
+                    file->path);
             status = document_add(of, shard, starts[i], starts[i + 1]);
+        }
     }
     return status;
 }
@@ -167,8 +175,10 @@ tide_status tide_data_tokenizer_check(const tide_data *data, const char *tokeniz
     static const uint8_t unknown[TIDE_DATA_TOKENIZER_BYTES];
     uint8_t digest[TIDE_SHA256_BYTES];
     FILE *file = tokenizer != NULL ? fopen(tokenizer, "rbe") : NULL;
-    if (file == NULL)
+    if (tokenizer == NULL || (file == NULL && (errno == ENOENT || errno == ENOTDIR)))
         return TIDE_OK;
+    if (file == NULL)
+        return tide_fail(TIDE_ERROR_IO, "tokenizer %s: can't be opened: %s", tokenizer, strerror(errno));
     tide_status status = tokenizer_hash(file, tokenizer, digest);
     fclose(file); /* opened for reading: nothing can be lost */
     for (size_t i = 0; i < data->shard_count && status == TIDE_OK; i++) {

@@ -32,7 +32,7 @@ typedef struct tide_piece_order {
 } tide_piece_order;
 
 /* Pack pieces[count] into sequences of seq_len positions. Takes a time in proportion to count x (1 + seq_len
- * / 64), and 12 bytes a piece. NO_MEMORY; UNSUPPORTED for 2^32 pieces or more. On failure *packing is
+ * / 64), and 12 bytes a piece. NO_MEMORY; UNSUPPORTED for 2^32 - 1 pieces or more. On failure *packing is
  * unchanged. The caller destroys it. */
 TIDE_NODISCARD tide_status tide_sequence_packing_make(const tide_piece *pieces, uint64_t count,
                                                       uint32_t seq_len, tide_sequence_packing **packing);

@@ -1,5 +1,6 @@
 /* A small deterministic fuzzer for everything that parses files: config.json, the manifest, the
- * safetensors headers of checkpoints and weights, the index of weights, folders of weights, shard headers.
+ * safetensors headers of checkpoints and weights, the index of weights, folders of weights, shard headers,
+ * shards with documents.
  * It mutates valid input by a seed a few thousand times; the suite also runs it under AddressSanitizer and
  * UBSan.
  *
@@ -21,7 +22,7 @@
 #include <jansson.h>
 #include <unistd.h>
 
-enum { ROUNDS = 20000, SHARD_ROUNDS = 2000 };
+enum { ROUNDS = 20000, SHARD_ROUNDS = 2000, DOCUMENT_ROUNDS = 4000 };
 
 static void assert_refusal(tide_status status)
 {
@@ -390,6 +391,201 @@ static void shards(void **unused)
     assert_true(accepted[NARROW] > 0 && accepted[WIDE] > 0 && accepted[HEADERLESS] > 0 && refused > 0);
 }
 
+/* ---- shards with documents ---- */
+
+enum {
+    DOCUMENT_TOKENS = 61, /* no multiple of 4 or 8: each section has padding */
+    DOCUMENTS = 9,
+    DOCUMENTS_SEQ_LEN = 6,
+    DOCUMENTS_SEQUENCES = 3,
+    DOCUMENTS_BATCH = DOCUMENTS_SEQ_LEN * DOCUMENTS_SEQUENCES,
+    DOCUMENTS_MAX_BYTES = 64 + 4 * (DOCUMENT_TOKENS + 1) + 8 + 8 * DOCUMENTS + 4,
+};
+
+/* Encodes a sound shard; returns its size. */
+static size_t documents_make(uint32_t token_bytes, char *shard)
+{
+    static const uint64_t starts[DOCUMENTS] = {0, 1, 8, 11, 31, 38, 44, 51, 54};
+    const uint32_t version[2] = {1, token_bytes};
+    const uint64_t counts[2] = {DOCUMENT_TOKENS, DOCUMENTS};
+    const size_t mask = 64 + (token_bytes * DOCUMENT_TOKENS + 7) / 8 * 8, end = mask + 8 + sizeof starts;
+    memset(shard, 0, DOCUMENTS_MAX_BYTES);
+    memcpy(shard, "TIDETOK1", 8);
+    memcpy(shard + 8, version, sizeof version);
+    memcpy(shard + 16, counts, sizeof counts);
+    for (size_t i = 0; i < DOCUMENT_TOKENS; i++)
+        shard[64 + token_bytes * i] = (char)(i + 100);
+    memset(shard + mask, 0xdb, 7);
+    memcpy(shard + mask + 8, starts, sizeof starts);
+    const uint32_t crc = tide_crc32c(0, shard, end);
+    memcpy(shard + end, &crc, sizeof crc);
+    return end + sizeof crc;
+}
+
+/* Changes a field of the header or a start, by a little or to anything; or the lowest byte of an id; or the
+ * mask. */
+static void change_field(fuzz *run, uint32_t token_bytes)
+{
+    const size_t starts = run->bytes - 4 - sizeof(uint64_t) * DOCUMENTS,
+                 places[4] = {8 + 4 * fuzz_draw(run, 8), starts + 8 * fuzz_draw(run, DOCUMENTS),
+                              64 + token_bytes * fuzz_draw(run, DOCUMENT_TOKENS), starts - 8},
+                 sizes[4] = {4, 8, 1, 8}, which = fuzz_draw(run, 4);
+    uint64_t value = 0;
+    memcpy(&value, run->text + places[which], sizes[which]);
+    if (which < 2 && fuzz_draw(run, 2) == 0)
+        value += fuzz_draw(run, 9) - 4;
+    else
+        value ^= UINT64_C(1) << fuzz_draw(run, 8 * sizes[which]);
+    memcpy(run->text + places[which], &value, sizes[which]);
+}
+
+static void mend_checksum(fuzz *run)
+{
+    if (run->bytes < 4)
+        return;
+    const uint32_t crc = tide_crc32c(0, run->text, run->bytes - 4);
+    memcpy(run->text + run->bytes - 4, &crc, sizeof crc);
+}
+
+/* Whether the shard keeps the rules of token_documents.c, of its ids apart. */
+static bool is_sound(const fuzz *run)
+{
+    uint32_t fields[8]; /* from byte 8 on: version, bytes of a token, 2 x tokens, 2 x documents, -, flags */
+    uint64_t tokens, documents, start, before = 0;
+    if (run->bytes < 68 || memcmp(run->text, "TIDETOK1", 8) != 0)
+        return false;
+    memcpy(fields, run->text + 8, sizeof fields);
+    memcpy(&tokens, run->text + 16, 8);
+    memcpy(&documents, run->text + 24, 8);
+    if (fields[0] != 1 || (fields[1] != 2 && fields[1] != 4) || fields[7] != 0 || tokens == 0 ||
+        tokens > run->bytes || documents > tokens)
+        return false;
+    const uint64_t mask = 64 + (fields[1] * tokens + 7) / 8 * 8, starts = mask + (tokens + 63) / 64 * 8,
+                   end = starts + 8 * documents;
+    if (end + 4 != run->bytes)
+        return false;
+    const uint32_t crc = tide_crc32c(0, run->text, end);
+    for (uint64_t i = 0; i < documents; i++, before = start) {
+        memcpy(&start, run->text + starts + 8 * i, 8);
+        if (start >= tokens || (i == 0 ? start != 0 : start <= before))
+            return false;
+    }
+    return memcmp(&crc, run->text + end, sizeof crc) == 0;
+}
+
+/* Checks one packed sequence: each document's tokens say where it begins, its targets are its next tokens,
+ * and padding fills the end alone. Returns how many positions documents take. */
+static uint64_t assert_packed(const tide_token_batch *batch, size_t first)
+{
+    const int32_t *inputs = batch->inputs + first, *targets = batch->targets + first,
+                  *starts = batch->starts + first;
+    int32_t used = DOCUMENTS_SEQ_LEN;
+    while (used > 0 && inputs[used - 1] == 0 && targets[used - 1] == -1 && starts[used - 1] == used - 1)
+        used--; /* a document of one position has a learned target */
+    for (int32_t i = 0; i < used; i++) {
+        const bool begins = starts[i] == i, goes_on = i + 1 < used && starts[i + 1] != i + 1;
+        assert_true(begins || (i > 0 && starts[i] == starts[i - 1]));
+        assert_true(targets[i] == -1 || !goes_on || targets[i] == inputs[i + 1]);
+    }
+    return (uint64_t)used;
+}
+
+static void assert_documents_batch(const tide_token_batch *batch)
+{
+    uint64_t learned = 0;
+    for (size_t i = 0; i < DOCUMENTS_BATCH; i++) {
+        assert_in_range(batch->inputs[i], 0, 255);
+        assert_in_range(batch->targets[i] + 1, 0, 256);
+        learned += batch->targets[i] >= 0;
+    }
+    assert_int_equal(batch->learned, learned);
+}
+
+/* Reads an epoch and the validation data. The counts of open and the batches agree. */
+static void assert_epoch(tide_data *data)
+{
+    int32_t inputs[DOCUMENTS_BATCH], targets[DOCUMENTS_BATCH], starts[DOCUMENTS_BATCH];
+    tide_token_batch batch = {.inputs = inputs, .targets = targets, .starts = starts};
+    const tide_data_counts counts = tide_data_count(data);
+    uint64_t learned = 0, positions = 0;
+    double nats = -1;
+    for (uint64_t at = 0; at < counts.training_sequences; at += DOCUMENTS_SEQUENCES) {
+        assert_ok(tide_data_batch(data, at / DOCUMENTS_SEQUENCES, DOCUMENTS_SEQUENCES, &batch));
+        assert_documents_batch(&batch);
+        for (size_t i = 0; counts.packed && i < DOCUMENTS_SEQUENCES; i++)
+            positions += assert_packed(&batch, DOCUMENTS_SEQ_LEN * i);
+        learned += batch.learned;
+    }
+    if (counts.packed) {
+        assert_int_equal(learned, counts.training_documents.learned);
+        assert_int_equal(positions, counts.training_documents.positions);
+    }
+    for (uint64_t at = 0; at < counts.validation_sequences; at += DOCUMENTS_SEQUENCES) {
+        assert_ok(tide_data_validation_batch(data, at / DOCUMENTS_SEQUENCES, DOCUMENTS_SEQUENCES, &batch));
+        assert_documents_batch(&batch);
+    }
+    assert_ok(tide_data_unigram_entropy(data, &nats));
+    assert_true(nats >= 0 && nats < 6);
+}
+
+/* Half of the rounds mend the checksum, so that the checks behind it are reached, and half change fields
+ * rather than bytes. */
+static void shards_with_documents(void **unused)
+{
+    char path[] = "/tmp/tidepool-fuzz-XXXXXX.bin", sound[DOCUMENTS_MAX_BYTES];
+    static const char *const reasons[] = {"checksum", "starts must rise", "the header says",
+                                          "TIDETOK1 shard of version", "outside the vocabulary"};
+    enum { REASONS = sizeof reasons / sizeof reasons[0] };
+    unsigned packed[2] = {0}, unpacked = 0, refused[REASONS] = {0};
+    fuzz run;
+    const int descriptor = mkstemps(path, 4);
+    assert_true(descriptor >= 0);
+    for (uint64_t round = 0; round < fuzz_rounds(DOCUMENT_ROUNDS); round++) {
+        tide_data_options options = {
+            .path = path, .vocab_size = 256, .seq_len = DOCUMENTS_SEQ_LEN, .seed = round};
+        tide_data *data = NULL;
+        const size_t wide = round / 4 % 2, sound_bytes = documents_make(wide ? 4 : 2, sound);
+        if (round % 4 < 2) {
+            fuzz_mutate(&run, round, sound, sound_bytes);
+        } else {
+            run = (fuzz){.round = round, .bytes = sound_bytes};
+            memcpy(run.text, sound, sound_bytes);
+            for (size_t changes = 1 + fuzz_draw(&run, 3); changes > 0; changes--)
+                change_field(&run, wide ? 4 : 2);
+        }
+        if (round % 2 == 1)
+            mend_checksum(&run);
+        options.packing = fuzz_draw(&run, 4) == 0 ? TIDE_DATA_PACKING_OFF : TIDE_DATA_PACKING_AUTO;
+        options.drops_long = fuzz_draw(&run, 2) == 0;
+        assert_int_equal(ftruncate(descriptor, 0), 0);
+        assert_int_equal(pwrite(descriptor, run.text, run.bytes, 0), run.bytes);
+        const tide_status status = tide_data_open(&options, &data);
+        if (status != TIDE_OK) {
+            assert_refusal(status);
+            assert_null(strchr(tide_message(), '\n'));
+            assert_null(data);
+            expect_words(path);
+            for (size_t i = 0; i < REASONS; i++)
+                refused[i] += strstr(tide_message(), reasons[i]) != NULL;
+            if (is_sound(&run)) /* then only its ids or a mask without learned tokens can be wrong */
+                assert_true(strstr(tide_message(), "outside the vocabulary") != NULL ||
+                            strstr(tide_message(), "has a token to learn") != NULL);
+            continue;
+        }
+        assert_true(is_sound(&run) && tide_data_is_valid(data));
+        packed[wide] += tide_data_count(data).packed;
+        unpacked += !tide_data_count(data).packed;
+        assert_epoch(data);
+        tide_data_close(data);
+    }
+    close(descriptor);
+    unlink(path);
+    assert_true(fuzz_rounds(DOCUMENT_ROUNDS) < DOCUMENT_ROUNDS ||
+                (packed[0] > 0 && packed[1] > 0 && unpacked > 0));
+    for (size_t i = 0; i < REASONS; i++)
+        assert_true(fuzz_rounds(DOCUMENT_ROUNDS) < DOCUMENT_ROUNDS || refused[i] > 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -402,6 +598,7 @@ int main(void)
         cmocka_unit_test(weights_folders),
         cmocka_unit_test(config_texts),
         cmocka_unit_test(shards),
+        cmocka_unit_test(shards_with_documents),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
