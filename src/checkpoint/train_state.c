@@ -133,6 +133,7 @@ static const state_field fields[] = {
     LATER("epoch", epoch, COUNT64, PROGRESS),
     LATER("best_step", best_step, COUNT64, PROGRESS),
     LATER("best_loss", best_loss, REAL, PROGRESS),
+    LATER("validation_fingerprint", validation_fingerprint, BITS64, PROGRESS),
     LATER("packing", packing, PACKING, IDENTITY),
     LATER("whole_epochs", whole_epochs, FLAG, IDENTITY),
     LATER("sum_groups", sum_groups, COUNT32, SUMS),
@@ -299,6 +300,16 @@ bool tide_train_state_is_valid(const tide_train_state *state)
 
 /* ---- comparing ---- */
 
+/* Options by which a user sets fields whose names do not say so. */
+static const char *field_options(const state_field *field)
+{
+    if (field->offset == offsetof(tide_train_state, packing))
+        return " (--packing, --long)";
+    return field->offset == offsetof(tide_train_state, whole_epochs)
+               ? " (true with --epochs, false with --steps)"
+               : "";
+}
+
 static tide_status refuse_field(const tide_train_state *saved, const tide_train_state *current,
                                 const char *where, const state_field *field)
 {
@@ -306,8 +317,8 @@ static tide_status refuse_field(const tide_train_state *saved, const tide_train_
     field_text(saved, field, saved_text);
     field_text(current, field, current_text);
     return tide_fail(TIDE_ERROR_MISMATCH,
-                     "checkpoint %s: it was made with %s %s, this run has %s; they must be equal", where,
-                     field->name, saved_text, current_text);
+                     "checkpoint %s: it was made with %s %s, this run has %s; they must be equal%s", where,
+                     field->name, saved_text, current_text, field_options(field));
 }
 
 static const char *change_note(const state_field *field)

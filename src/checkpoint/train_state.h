@@ -43,7 +43,8 @@ typedef struct tide_train_state {
     uint64_t epoch;     /* epochs of the data that are over */
     uint64_t best_step; /* of the checkpoint with the least validation loss, which saves keep; 0: none is */
     double best_loss;   /* its validation loss; 0 without one */
-    uint64_t loss_scale_good_steps; /* steps since loss_scale changed or a step was skipped; fp16 only */
+    uint64_t validation_fingerprint; /* of the data that best_loss is of (src/data/data.h) */
+    uint64_t loss_scale_good_steps;  /* steps since loss_scale changed or a step was skipped; fp16 only */
 
     /* Identity: a resume refuses a checkpoint with another value. model.name is not stored. */
     tide_model_config model;

@@ -11,9 +11,8 @@
  * one maximum per token, and it works even if the file changes after open. To check everything at open
  * instead would read a 20 GB set from disk before step 1 and prove nothing about step 2. But a wrong
  * vocabulary should not show only in the middle of a long run, so open checks the first 512 MiB (0.3 s when
- * cached): such a mistake is systematic and shows there.
- *
- */
+ * cached): such a mistake is systematic and shows there. A shard with documents is read once all the same: it
+ * has a checksum, and packing has to know every document. */
 #include "src/data/data_internal.h"
 
 #include "base/array.h"
@@ -133,6 +132,17 @@ static tide_status files_open(tide_data *data, const tide_data_options *options)
     return files_append(data, validation, true, options->encoding, &is_split);
 }
 
+tide_status tide_data_is_text(const char *path, tide_data_encoding encoding, bool *is)
+{
+    struct stat about;
+    if (stat(path, &about) != 0)
+        return tide_fail(TIDE_ERROR_IO, "data %s: can't be found: %s", path, strerror(errno));
+    *is = false;
+    if (S_ISDIR(about.st_mode) || encoding != TIDE_DATA_ENCODING_AUTO)
+        return TIDE_OK;
+    return tide_token_file_is_text(path, is);
+}
+
 static bool is_text(const data_shard *shard)
 {
     return shard->file.format == TIDE_DATA_FORMAT_BYTES;
@@ -227,7 +237,7 @@ static tide_status sequences_hold_out(tide_data *data, const char *path)
 static tide_status sequences_lay_out(tide_data *data, const tide_data_options *options)
 {
     if (data->packed)
-        return tide_data_pack(data, options->path);
+        return tide_data_pack(data, options);
     data->training_sequences = shards_lay_out(data, 0, data->training_shards, 0);
     if (data->split == TIDE_DATA_SPLIT_HELD_OUT)
         return sequences_hold_out(data, options->path);

@@ -7,11 +7,11 @@
  * ever a training target. The training order is a pure function of (seed, step, batch): the data position is
  * the step number, and nothing else has to be saved.
  *
- * Packed, a sequence holds whole documents (sequence_packing.h), and the held-out 5% are documents. A
- * document of n tokens takes n - 1 positions. One longer than a sequence is cut into parts of seq_len + 1
- * tokens, each of which begins with the last target of the part before, or is left out. Parts without a
- * learned target are left out. The free end of a sequence is padding: tokens 0 that are not learned, each a
- * document of its own. An epoch's last batch is filled up with sequences of padding.
+ * Packed, a sequence holds whole documents (sequence_packing.h), and the held-out 5% are documents, or parts
+ * of documents that are cut. A document of n tokens takes n - 1 positions. One longer than a sequence is cut
+ * into parts of seq_len + 1 tokens, each of which begins with the last target of the part before, or is left
+ * out. Parts without a learned target are left out. The free end of a sequence is padding: tokens 0 that are
+ * not learned, each a document of its own. An epoch's last batch is filled up with sequences of padding.
  *
  * The files stay open and must not change. Each file is checked after every read: if its size or content has
  * changed, the call fails with CORRUPT, and the message names the file. Once the file has its old content
@@ -92,7 +92,8 @@ typedef struct tide_data_options {
 
 /* How one split's documents were packed. */
 typedef struct tide_data_documents {
-    uint64_t documents;
+    uint64_t documents;      /* in the split's files; of a part held out, all are counted for training */
+    uint64_t pieces;         /* those packed: documents, and parts of documents that are cut */
     uint64_t long_documents; /* those longer than a sequence: cut, or left out */
     uint64_t unlearned;      /* documents and parts left out because nothing in them is learned */
     uint64_t positions;      /* that an epoch's sequences use, without padding */
@@ -125,6 +126,10 @@ typedef struct tide_data_counts {
  *              (shard_folder.h), a token outside the vocabulary (the message names file, position and token)
  *   NO_MEMORY */
 TIDE_NODISCARD tide_status tide_data_open(const tide_data_options *options, tide_data **data);
+
+/* Would tide_data_open take data as text, whose tokens are bytes? Opens the file at `path` and reads its
+ * begin; a folder is never text. IO, CORRUPT (it is empty), NO_MEMORY. */
+TIDE_NODISCARD tide_status tide_data_is_text(const char *path, tide_data_encoding encoding, bool *is_text);
 
 /* Check: the shards' sequences follow each other without a gap and split into training and validation; no
  * file has both unless part of the training data is held out. */
@@ -160,8 +165,9 @@ uint64_t tide_data_epoch_steps(const tide_data *data, uint32_t sequences);
 /* How many epochs are over after so many steps. */
 uint64_t tide_data_epochs_done(const tide_data *data, uint64_t steps, uint32_t sequences);
 
-/* Validation sequences [index * sequences, ...), in file order unless packed. Behind the end of the split it
- * starts over, or, packed, has padding, so any batch size works. Statuses of tide_data_batch. */
+/* Validation sequences [index * sequences, ...), in file order; packed, in an order that is the same for
+ * every run and mixes full sequences with others. Behind the end of the split it starts over, or, packed, has
+ * padding, so any batch size works. Statuses of tide_data_batch. */
 TIDE_NODISCARD tide_status tide_data_validation_batch(tide_data *data, uint64_t index, uint32_t sequences,
                                                       tide_token_batch *batch);
 
@@ -169,6 +175,10 @@ TIDE_NODISCARD tide_status tide_data_validation_batch(tide_data *data, uint64_t 
  * to 64 MiB a shard), and whether a part of the data is held out. A resume uses it to tell data sets
  * apart. Independent of path, sequence length, seed and validation data. */
 uint64_t tide_data_fingerprint(const tide_data *data);
+
+/* A hash of the validation data's own files, as they were at open; the same for all data that hold out a part
+ * of the training data. Losses of other validation data can't be compared. */
+uint64_t tide_data_validation_fingerprint(const tide_data *data);
 
 /* Is `fingerprint` that of the same files with another split? Compares it with these: if 5% is held out,
  * none held out; if validation data has files of its own, the training files with 5% held out and, of a

@@ -21,21 +21,25 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-/* The shard that holds a sequence: the last one whose first sequence has this number or a lower one. A shard
+/* The number of the shard's first token or, unless packed, of its first sequence. */
+static uint64_t shard_begin(const tide_data *data, const data_shard *shard)
+{
+    return data->packed ? shard->first_token : shard->first_sequence;
+}
+
+/* The shard that holds a token or sequence: the last one that begins with this number or a lower one. A shard
  * without sequences has the same first sequence as the next one, so it is never the last. */
-static data_shard *sequence_shard(const tide_data *data, uint64_t sequence)
+static data_shard *shard_of(const tide_data *data, uint64_t number)
 {
     size_t low = 0, high = data->shard_count;
     while (high - low > 1) {
         size_t middle = low + (high - low) / 2;
-        if (data->shards[middle].first_sequence <= sequence)
+        if (shard_begin(data, &data->shards[middle]) <= number)
             low = middle;
         else
             high = middle;
     }
-    data_shard *shard = &data->shards[low];
-    assert(sequence - shard->first_sequence < shard->sequences);
-    return shard;
+    return &data->shards[low];
 }
 
 /* Verify the file after a read that returned `status`. If the file has changed, that failure is returned in
@@ -44,20 +48,6 @@ static tide_status file_verify(data_shard *shard, tide_status status)
 {
     const tide_status verified = tide_token_file_verify(&shard->file);
     return verified != TIDE_OK ? verified : status;
-}
-
-/* The shard of a numbered token. */
-static data_shard *token_shard(const tide_data *data, uint64_t token)
-{
-    size_t low = 0, high = data->shard_count;
-    while (high - low > 1) {
-        const size_t middle = low + (high - low) / 2;
-        if (data->shards[middle].first_token <= token)
-            low = middle;
-        else
-            high = middle;
-    }
-    return &data->shards[low];
 }
 
 /* Read tokens [first, first + count) of the shard as inputs, and the token after each as its target. */
@@ -72,7 +62,8 @@ static tide_status tokens_copy(const tide_data *data, data_shard *shard, uint64_
 
 static tide_status sequence_copy(const tide_data *data, uint64_t sequence, const tide_token_batch *to)
 {
-    data_shard *shard = sequence_shard(data, sequence);
+    data_shard *shard = shard_of(data, sequence);
+    assert(sequence - shard->first_sequence < shard->sequences);
     const uint64_t first = (sequence - shard->first_sequence) * data->seq_len;
     return tokens_copy(data, shard, first, data->seq_len, to->inputs, to->targets);
 }
@@ -80,7 +71,7 @@ static tide_status sequence_copy(const tide_data *data, uint64_t sequence, const
 static tide_status piece_copy(const tide_data *data, const tide_piece *piece, uint32_t place,
                               const tide_token_batch *to)
 {
-    data_shard *shard = token_shard(data, piece->first);
+    data_shard *shard = shard_of(data, piece->first);
     for (uint32_t i = 0; i < piece->positions; i++)
         to->starts[place + i] = (int32_t)place;
     return tokens_copy(data, shard, piece->first - shard->first_token, piece->positions, to->inputs + place,
@@ -191,21 +182,30 @@ tide_status tide_data_batch(tide_data *data, uint64_t step, uint32_t sequences, 
     return status;
 }
 
+/* The validation sequence of this number. Best fit has the sequences of the longest documents first, so that
+ * packed ones are shuffled: an evaluation of some batches stands for all. */
+static uint64_t validation_sequence(const tide_data *data, uint64_t number)
+{
+    const tide_permutation shuffle = tide_permutation_make(0, 0, data->validation_sequences);
+    return data->packed ? tide_permutation_at(&shuffle, number)
+                        : data->training_sequences + number % data->validation_sequences;
+}
+
 tide_status tide_data_validation_batch(tide_data *data, uint64_t index, uint32_t sequences,
                                        tide_token_batch *batch)
 {
     tide_status status = position_check(index, sequences);
     for (uint32_t i = 0; i < sequences && status == TIDE_OK; i++) {
         const tide_token_batch part = part_of(data, batch, i);
-        const uint64_t sequence = index * sequences + i;
-        if (data->packed && sequence >= data->validation_sequences)
+        const uint64_t number = index * sequences + i;
+        if (data->packed && number >= data->validation_sequences) {
             padding_fill(data, 0, &part);
-        else if (data->packed)
-            status =
-                packed_copy(data, data->validation, &(tide_piece_order){.shuffled = false}, sequence, &part);
-        else
-            status =
-                sequence_copy(data, data->training_sequences + sequence % data->validation_sequences, &part);
+            continue;
+        }
+        const uint64_t sequence = validation_sequence(data, number);
+        const tide_piece_order order = {.shuffled = false};
+        status = data->packed ? packed_copy(data, data->validation, &order, sequence, &part)
+                              : sequence_copy(data, sequence, &part);
     }
     if (status == TIDE_OK)
         learned_count(data, sequences, batch);

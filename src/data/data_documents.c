@@ -13,13 +13,12 @@
 
 enum { STARTS_AT_ONCE = 1024, TOKENIZER_PART_BYTES = 65536 };
 
-/* The pieces of one split while they are collected. Documents are numbered over the split's shards. */
+/* The pieces of some shards' documents, in the order of the files. */
 typedef struct collection {
     const tide_data *data;
-    uint64_t begin, end; /* the documents to take */
     tide_piece *pieces;
     uint64_t count;
-    tide_data_documents *found;
+    tide_data_documents found; /* of positions and learned tokens nothing yet */
 } collection;
 
 /* Take the part of a document with inputs [first, first + positions) of the shard, if something in it is
@@ -31,15 +30,14 @@ static tide_status piece_add(collection *of, const data_shard *shard, uint64_t f
     if (status != TIDE_OK)
         return status;
     if (learned == 0) {
-        of->found->unlearned++;
+        of->found.unlearned++;
         return TIDE_OK;
     }
     if (!tide_array_grow(&of->pieces, of->count, sizeof *of->pieces))
         return tide_fail(TIDE_ERROR_NO_MEMORY, "data: no memory for %llu documents",
                          (unsigned long long)of->count + 1);
-    of->pieces[of->count++] = (tide_piece){.first = shard->first_token + first, .positions = positions};
-    of->found->positions += positions;
-    of->found->learned += learned;
+    of->pieces[of->count++] = (tide_piece){
+        .first = shard->first_token + first, .positions = positions, .learned = (uint32_t)learned};
     return TIDE_OK;
 }
 
@@ -47,10 +45,10 @@ static tide_status piece_add(collection *of, const data_shard *shard, uint64_t f
 static tide_status document_add(collection *of, const data_shard *shard, uint64_t first, uint64_t end)
 {
     const uint64_t positions = end - first - 1, most = of->data->seq_len;
-    of->found->documents++;
-    of->found->long_documents += positions > most;
+    of->found.documents++;
+    of->found.long_documents += positions > most;
     if (positions == 0)
-        of->found->unlearned++;
+        of->found.unlearned++;
     if (positions > most && of->data->drops_long)
         return TIDE_OK;
     tide_status status = TIDE_OK;
@@ -61,20 +59,17 @@ static tide_status document_add(collection *of, const data_shard *shard, uint64_
     return status;
 }
 
-/* Take those documents of the shard that the collection wants; the shard's first one has the number
- * `number`. */
-static tide_status shard_add(collection *of, const data_shard *shard, uint64_t number)
+/* Take the shard's documents. */
+static tide_status shard_add(collection *of, const data_shard *shard)
 {
     const tide_token_file *file = &shard->file;
-    const uint64_t begin = tide_max_u64(of->begin, number),
-                   end = tide_min_u64(of->end, number + file->documents);
     uint64_t starts[STARTS_AT_ONCE + 1]; /* and where the last of them ends */
     tide_status status = TIDE_OK;
-    for (uint64_t done = begin, part; done < end && status == TIDE_OK; done += part) {
-        part = tide_min_u64(end - done, STARTS_AT_ONCE);
-        const uint64_t first = done - number, left = file->documents - first;
+    for (uint64_t done = 0, part; done < file->documents && status == TIDE_OK; done += part) {
+        const uint64_t left = file->documents - done;
+        part = tide_min_u64(left, STARTS_AT_ONCE);
         starts[part] = file->token_count;
-        status = tide_token_file_starts(file, first, tide_min_u64(part + 1, left), starts);
+        status = tide_token_file_starts(file, done, tide_min_u64(part + 1, left), starts);
         for (uint64_t i = 0; i < part && status == TIDE_OK; i++) {
             /* they rose when the file was opened */
             if (starts[i] >= starts[i + 1] || starts[i + 1] > file->token_count)
@@ -89,67 +84,87 @@ static tide_status shard_add(collection *of, const data_shard *shard, uint64_t n
     return status;
 }
 
-/* Pack documents [begin, end) of shards [first_shard, end_shard), which are numbered from 0 on. */
-static tide_status split_pack(const tide_data *data, size_t first_shard, size_t end_shard, uint64_t begin,
-                              uint64_t end, tide_data_documents *found, tide_sequence_packing **packing)
+static tide_status collect(collection *of, size_t first_shard, size_t end_shard)
 {
-    collection of = {.data = data, .begin = begin, .end = end, .found = found};
     tide_status status = TIDE_OK;
-    uint64_t number = 0;
-    for (size_t i = first_shard; i < end_shard && status == TIDE_OK; i++) {
-        status = shard_add(&of, &data->shards[i], number);
-        number += data->shards[i].file.documents;
+    for (size_t i = first_shard; i < end_shard && status == TIDE_OK; i++)
+        status = shard_add(of, &of->data->shards[i]);
+    return status;
+}
+
+/* Pack pieces [begin, end) of the collection as a split, and add up what they hold. */
+static tide_status split_pack(const collection *of, uint64_t begin, uint64_t end, tide_data_documents *found,
+                              tide_sequence_packing **packing)
+{
+    found->pieces = end - begin;
+    for (uint64_t i = begin; i < end; i++) {
+        found->positions += of->pieces[i].positions;
+        found->learned += of->pieces[i].learned;
     }
+    return tide_sequence_packing_make(of->pieces + begin, end - begin, of->data->seq_len, packing);
+}
+
+/* How many of the training shards' pieces are held out for validation. */
+static uint64_t held_out(const tide_data *data, uint64_t pieces)
+{
+    if (data->split != TIDE_DATA_SPLIT_HELD_OUT)
+        return 0;
+    return tide_max_u64(
+        pieces / 100 * TIDE_DATA_VALIDATION_PERCENT + pieces % 100 * TIDE_DATA_VALIDATION_PERCENT / 100, 1);
+}
+
+/* Refuses data of which too little can be learned. */
+static tide_status refuse_few(const collection *of, const char *path, const char *what)
+{
+    return tide_fail(
+        TIDE_ERROR_CORRUPT,
+        "data %s: of its %llu documents %llu fit sequences of %u and hold something to learn, whole or "
+        "as parts (%llu are longer): %s",
+        path, (unsigned long long)of->found.documents, (unsigned long long)of->count, of->data->seq_len,
+        (unsigned long long)of->found.long_documents, what);
+}
+
+static tide_status training_pack(tide_data *data, const char *path)
+{
+    collection of = {.data = data};
+    tide_status status = collect(&of, 0, data->training_shards);
+    const uint64_t out = held_out(data, of.count);
+    data->training_documents = of.found;
+    if (status == TIDE_OK && of.count <= out)
+        status = refuse_few(&of, path,
+                            out > 0 ? "one is needed for training and one to hold out for validation"
+                                    : "none is left for training");
     if (status == TIDE_OK)
-        status = tide_sequence_packing_make(of.pieces, of.count, data->seq_len, packing);
+        status = split_pack(&of, 0, of.count - out, &data->training_documents, &data->training);
+    if (status == TIDE_OK && out > 0)
+        status = split_pack(&of, of.count - out, of.count, &data->validation_documents, &data->validation);
     free(of.pieces);
     return status;
 }
 
-static uint64_t documents_of(const tide_data *data, size_t first_shard, size_t end_shard)
+static tide_status validation_pack(tide_data *data, const char *path)
 {
-    uint64_t documents = 0;
-    for (size_t i = first_shard; i < end_shard; i++)
-        documents += data->shards[i].file.documents;
-    return documents;
+    collection of = {.data = data};
+    tide_status status = collect(&of, data->training_shards, data->shard_count);
+    data->validation_documents = of.found;
+    if (status == TIDE_OK && of.count == 0)
+        status = refuse_few(&of, path, "none is left for validation");
+    if (status == TIDE_OK)
+        status = split_pack(&of, 0, of.count, &data->validation_documents, &data->validation);
+    free(of.pieces);
+    return status;
 }
 
-/* How many of the training shards' documents are held out for validation. */
-static uint64_t held_out(const tide_data *data, uint64_t documents)
+tide_status tide_data_pack(tide_data *data, const tide_data_options *options)
 {
-    if (data->split != TIDE_DATA_SPLIT_HELD_OUT)
-        return 0;
-    return tide_max_u64(documents / 100 * TIDE_DATA_VALIDATION_PERCENT +
-                            documents % 100 * TIDE_DATA_VALIDATION_PERCENT / 100,
-                        1);
-}
-
-tide_status tide_data_pack(tide_data *data, const char *path)
-{
-    const size_t training = data->training_shards, all = data->shard_count;
-    const uint64_t documents = documents_of(data, 0, training), out = held_out(data, documents);
-    tide_status status =
-        split_pack(data, 0, training, 0, documents - out, &data->training_documents, &data->training);
-    if (status == TIDE_OK && out > 0)
-        status = split_pack(data, 0, training, documents - out, documents, &data->validation_documents,
-                            &data->validation);
-    else if (status == TIDE_OK)
-        status = split_pack(data, training, all, 0, documents_of(data, training, all),
-                            &data->validation_documents, &data->validation);
+    tide_status status = training_pack(data, options->path);
+    if (status == TIDE_OK && data->validation == NULL)
+        status = validation_pack(data, options->eval_path != NULL ? options->eval_path : options->path);
     if (status != TIDE_OK)
         return status;
     data->training_sequences = tide_sequence_packing_sequences(data->training);
     data->validation_sequences = tide_sequence_packing_sequences(data->validation);
-    if (data->training_sequences > 0 && data->validation_sequences > 0)
-        return TIDE_OK;
-    const tide_data_documents *empty =
-        data->training_sequences == 0 ? &data->training_documents : &data->validation_documents;
-    return tide_fail(
-        TIDE_ERROR_CORRUPT,
-        "data %s: of its %llu documents for %s none has a token to learn in a sequence of %u (%llu "
-        "are longer)",
-        path, (unsigned long long)empty->documents, data->training_sequences == 0 ? "training" : "validation",
-        data->seq_len, (unsigned long long)empty->long_documents);
+    return TIDE_OK;
 }
 
 /* ---- the tokenizer ---- */
@@ -174,8 +189,10 @@ tide_status tide_data_tokenizer_check(const tide_data *data, const char *tokeniz
 {
     static const uint8_t unknown[TIDE_DATA_TOKENIZER_BYTES];
     uint8_t digest[TIDE_SHA256_BYTES];
-    FILE *file = tokenizer != NULL ? fopen(tokenizer, "rbe") : NULL;
-    if (tokenizer == NULL || (file == NULL && (errno == ENOENT || errno == ENOTDIR)))
+    if (tokenizer == NULL)
+        return TIDE_OK;
+    FILE *file = fopen(tokenizer, "rbe");
+    if (file == NULL && (errno == ENOENT || errno == ENOTDIR))
         return TIDE_OK;
     if (file == NULL)
         return tide_fail(TIDE_ERROR_IO, "tokenizer %s: can't be opened: %s", tokenizer, strerror(errno));

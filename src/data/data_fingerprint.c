@@ -25,6 +25,7 @@ tide_status tide_data_fingerprint_make(tide_data *data)
     for (size_t i = 0; i < data->shard_count && status == TIDE_OK; i++)
         status =
             tide_token_file_fingerprint(&data->shards[i].file, i < data->training_shards ? &hash : &apart);
+    data->validation_fingerprint = apart;
     data->fingerprint = data->split == TIDE_DATA_SPLIT_HELD_OUT ? hash : fingerprint_all_train(hash);
     return status;
 }
@@ -32,6 +33,11 @@ tide_status tide_data_fingerprint_make(tide_data *data)
 uint64_t tide_data_fingerprint(const tide_data *data)
 {
     return data->fingerprint;
+}
+
+uint64_t tide_data_validation_fingerprint(const tide_data *data)
+{
+    return data->validation_fingerprint;
 }
 
 /* The fingerprint that a split folder's files would have without the split: all files in name order, with a

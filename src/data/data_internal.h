@@ -25,7 +25,7 @@ struct tide_data {
      * is held out */
     size_t training_shards;
     tide_data_split split;
-    uint64_t fingerprint;
+    uint64_t fingerprint, validation_fingerprint;
     uint32_t vocab_size;
     uint32_t seq_len;
     uint64_t seed;
@@ -41,7 +41,7 @@ struct tide_data {
 
 /* Pack the documents of training and validation. CORRUPT: one of them has nothing to learn; `path` is named.
  * IO, NO_MEMORY, UNSUPPORTED. */
-TIDE_NODISCARD tide_status tide_data_pack(tide_data *data, const char *path);
+TIDE_NODISCARD tide_status tide_data_pack(tide_data *data, const tide_data_options *options);
 
 /* MISMATCH: a shard says that another tokenizer than this file (NULL: any) made it. IO. */
 TIDE_NODISCARD tide_status tide_data_tokenizer_check(const tide_data *data, const char *tokenizer);

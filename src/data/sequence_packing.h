@@ -22,6 +22,7 @@ typedef struct tide_sequence_packing tide_sequence_packing;
 typedef struct tide_piece {
     uint64_t first;
     uint32_t positions; /* 1 .. the sequence's length */
+    uint32_t learned;   /* how many of the targets are learned; packing does not read it */
 } tide_piece;
 
 /* Which pieces take the places: in the order in which they were given, or shuffled by seed and epoch. */
@@ -32,8 +33,8 @@ typedef struct tide_piece_order {
 } tide_piece_order;
 
 /* Pack pieces[count] into sequences of seq_len positions. Takes a time in proportion to count x (1 + seq_len
- * / 64), and 12 bytes a piece. NO_MEMORY; UNSUPPORTED for 2^32 - 1 pieces or more. On failure *packing is
- * unchanged. The caller destroys it. */
+ * / 64). Keeps 12 bytes a piece and 8 a sequence. NO_MEMORY; UNSUPPORTED for 2^32 - 1 pieces or more. On
+ * failure *packing is unchanged. The caller destroys it. */
 TIDE_NODISCARD tide_status tide_sequence_packing_make(const tide_piece *pieces, uint64_t count,
                                                       uint32_t seq_len, tide_sequence_packing **packing);
 void tide_sequence_packing_destroy(tide_sequence_packing *packing); /* NULL is allowed */

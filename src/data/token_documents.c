@@ -44,13 +44,14 @@ static tide_status refuse_documents(const tide_token_file *file, const char *why
 /* The size of the file that its header describes; 0 if no file is so large. Sets the sections' offsets. */
 static uint64_t documents_lay_out(tide_token_file *file)
 {
-    if (file->token_count > file->file_bytes || file->documents > file->token_count)
+    if (file->token_count > file->file_bytes / file->token_bytes || file->documents > file->token_count)
         return 0;
     file->first_byte = DOCUMENTS_HEADER_BYTES;
     file->mask_byte = tide_round_up(file->first_byte + file->token_bytes * file->token_count, 8);
     file->starts_byte = tide_round_up(file->mask_byte + tide_ceil_div(file->token_count, 8), 8);
     const uint64_t end = file->starts_byte + 8 * file->documents;
-    file->content_bytes = end - file->first_byte;
+    file->content_bytes =
+        end + DOCUMENTS_CRC_BYTES - file->first_byte; /* so a sample of it sees any change */
     return end + DOCUMENTS_CRC_BYTES;
 }
 

@@ -145,6 +145,11 @@ static tide_status take_headerless(tide_token_file *file, const shard_header *he
     return TIDE_OK;
 }
 
+static bool is_text(const tide_token_file *file, const shard_header *header)
+{
+    return !header->has_documents && header->kind == NULL && !ends_with(file->path, ".bin");
+}
+
 static tide_status read_layout(tide_token_file *file, tide_data_encoding encoding)
 {
     shard_header header;
@@ -155,7 +160,7 @@ static tide_status read_layout(tide_token_file *file, tide_data_encoding encodin
         return take_headerless(file, &header, encoding == TIDE_DATA_ENCODING_U16 ? 2 : 4);
     if (header.has_documents)
         return tide_token_documents_open(file);
-    if (ends_with(file->path, ".bin") || header.kind != NULL)
+    if (!is_text(file, &header))
         return take_shard(file, &header);
     take_all(file, TIDE_DATA_FORMAT_BYTES, 1);
     return TIDE_OK;
@@ -215,6 +220,23 @@ close_descriptor:
     close(opened.descriptor);
 free_path:
     free(opened.path);
+    return status;
+}
+
+tide_status tide_token_file_is_text(const char *path, bool *is)
+{
+    tide_token_file file = {.path = strdup(path)};
+    shard_header header = {0};
+    if (file.path == NULL)
+        return tide_fail(TIDE_ERROR_NO_MEMORY, "data %s: no memory for its path", path);
+    tide_status status = open_descriptor(&file);
+    if (status == TIDE_OK) {
+        status = read_header(&file, &header);
+        close(file.descriptor);
+    }
+    if (status == TIDE_OK)
+        *is = is_text(&file, &header);
+    free(file.path);
     return status;
 }
 

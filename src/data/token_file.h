@@ -31,6 +31,10 @@ typedef struct tide_token_file {
 TIDE_NODISCARD tide_status tide_token_file_open(const char *path, tide_data_encoding encoding,
                                                 tide_token_file *file);
 
+/* Would tide_token_file_open take the file as text, if its encoding is AUTO? Reads its begin only. IO,
+ * CORRUPT (it is empty), NO_MEMORY. */
+TIDE_NODISCARD tide_status tide_token_file_is_text(const char *path, bool *is_text);
+
 void tide_token_file_close(tide_token_file *file);
 
 /* Copy tokens [first, first + count) as int32. CORRUPT: one is not below vocab_size (the message names file,

@@ -175,7 +175,7 @@ static tide_status fill(const tide_export *export, const char *path, const char 
         return tide_export_folder_fail(config_path, "written", error);
     if (export->source != NULL)
         return tide_export_copy_sidecars(export->files, export->source, path, false);
-    return tide_export_takes_bytes(export->model)
+    return export->of_bytes && tide_export_takes_bytes(export->model)
                ? tide_export_bytes_write(export->files, path, export->model)
                : TIDE_OK;
 }

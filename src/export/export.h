@@ -24,9 +24,11 @@ typedef struct tide_export {
     /* the folder to make; its parent must exist, and the folder itself must not */
     const char *out;
     const tide_model_config *model; /* its family must be set */
-    /* a folder with a config.json of this model, and sidecar files; NULL: config.json is made anew, and, if
-     * the vocabulary is that of bytes, a tokenizer of bytes */
+    /* a folder with a config.json of this model, and sidecar files; NULL: config.json is made anew */
     const char *source;
+    /* without a source: the model's tokens are bytes, so write a tokenizer of bytes, if the vocabulary is 256
+     * or 257 (with an end of text) */
+    bool of_bytes;
     tide_weights_dtype dtype;
     uint64_t max_shard_bytes; /* 0: no limit */
     /* `out` may exist if its files are those that this export writes, to the byte */

@@ -13,8 +13,10 @@ static tide_status open_data(const tide_trainer_options *options, tide_data **da
     if (!options->data)
         return TIDE_OK;
     const bool compares = options->weights && !options->any_tokenizer;
-    if (compares)
-        snprintf(tokenizer, sizeof tokenizer, "%s/tokenizer.json", options->weights);
+    if (compares &&
+        snprintf(tokenizer, sizeof tokenizer, "%s/tokenizer.json", options->weights) >= (int)sizeof tokenizer)
+        return tide_fail(TIDE_ERROR_ARGUMENT, "model folder %.200s...: its path is too long",
+                         options->weights);
     const tide_data_options of_data = {.path = options->data,
                                        .eval_path = options->eval_data,
                                        .encoding = options->data_encoding,
@@ -28,27 +30,53 @@ static tide_status open_data(const tide_trainer_options *options, tide_data **da
     return tide_data_open(&of_data, data);
 }
 
-tide_status tide_trainer_adopt_epochs(tide_trainer_options *options)
+/* How many steps were done when the run took its data: those of a checkpoint from which it resumes. */
+static tide_status find_first_step(const tide_trainer_options *options, uint64_t *first)
+{
+    tide_checkpoint_found from;
+    tide_train_state saved;
+    tide_status status = tide_trainer_find(options, &from);
+    *first = 0;
+    if (status != TIDE_OK || !from.exists)
+        return status;
+    status = tide_checkpoint_peek(options->files, from.path, &saved);
+    if (status == TIDE_OK)
+        *first = options->new_data ? saved.step : saved.data_first_step;
+    return status;
+}
+
+static tide_status count_epoch_steps(const tide_trainer_options *options, uint64_t *steps)
+{
+    tide_data *data = NULL;
+    const tide_status status = open_data(options, &data);
+    if (status == TIDE_OK)
+        *steps = tide_data_epoch_steps(data, (uint32_t)(options->global_batch_tokens / options->seq_len));
+    tide_data_close(data);
+    return status;
+}
+
+tide_status tide_trainer_adopt_epochs(tide_trainer_options *options, uint64_t *epoch_steps)
 {
     const uint64_t steps_most = INT64_MAX / 2;
-    tide_trainer_options resolved;
-    tide_data *data = NULL;
+    tide_trainer_options resolved = *options;
+    uint64_t first = 0, steps = 0;
     if (options->epochs == 0)
         return TIDE_OK;
     if (!options->data)
         return tide_fail(TIDE_ERROR_ARGUMENT, "epochs need data: without it only steps can be counted");
-    tide_status status = tide_trainer_resolve(options, &resolved);
+    resolved.hyper.schedule.steps = steps_most; /* until they are known, any schedule fits */
+    tide_status status = tide_trainer_resolve(&resolved, &resolved);
     if (status == TIDE_OK)
-        status = open_data(&resolved, &data);
+        status = find_first_step(&resolved, &first);
+    if (status == TIDE_OK)
+        status = count_epoch_steps(&resolved, &steps);
     if (status != TIDE_OK)
         return status;
-    const uint64_t steps =
-        tide_data_epoch_steps(data, (uint32_t)(resolved.global_batch_tokens / resolved.seq_len));
-    tide_data_close(data);
-    if (options->epochs > steps_most / steps)
+    if (first > steps_most || options->epochs > (steps_most - first) / steps)
         return tide_fail(TIDE_ERROR_ARGUMENT, "%llu epochs of %llu steps: too many",
                          (unsigned long long)options->epochs, (unsigned long long)steps);
-    options->hyper.schedule.steps = options->epochs * steps;
+    options->hyper.schedule.steps = first + options->epochs * steps;
+    *epoch_steps = steps;
     return TIDE_OK;
 }
 
@@ -74,6 +102,7 @@ static tide_train_state state_at_start(const tide_trainer_options *options, cons
         .model = options->model,
         .seed = options->seed,
         .data_fingerprint = data ? tide_data_fingerprint(data) : 0,
+        .validation_fingerprint = data ? tide_data_validation_fingerprint(data) : 0,
         .packing = packing_of(data),
         .whole_epochs = data && tide_data_count(data).whole_epochs,
         .seq_len = options->seq_len,

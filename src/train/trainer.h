@@ -113,10 +113,11 @@ void tide_trainer_options_default(tide_trainer_options *options);
  * their checkpoint. IO, CORRUPT, NO_MEMORY: the checkpoint. */
 TIDE_NODISCARD tide_status tide_trainer_adopt_sums(tide_trainer_options *options);
 
-/* With epochs, set the schedule's steps to those of all epochs: opens the data, and closes it again. Call it
- * before the options are used. ARGUMENT: there is no data, or too many steps; other statuses as
- * tide_trainer_create for options and data. */
-TIDE_NODISCARD tide_status tide_trainer_adopt_epochs(tide_trainer_options *options);
+/* With epochs, set the schedule's steps to those of all epochs, behind the steps that a run that resumes with
+ * new data has done before, and *epoch_steps: opens the data, and closes it again. Call it before the options
+ * are used. ARGUMENT: there is no data, or too many steps; other statuses as tide_trainer_create for options,
+ * data and checkpoint. */
+TIDE_NODISCARD tide_status tide_trainer_adopt_epochs(tide_trainer_options *options, uint64_t *epoch_steps);
 
 /* How a run uses memory, byte by byte. tide_trainer_create computes it, and it never changes.
  *
@@ -269,8 +270,9 @@ typedef struct tide_trainer_report {
  * *report is set on success only. `report` may be NULL. */
 TIDE_NODISCARD tide_status tide_trainer_step(tide_trainer *trainer, tide_trainer_report *report);
 
-/* Mean loss over the learned tokens of the first eval_batches batches of the validation split; 0 if there are
- * none. Runs the forward pass only. CORRUPT and IO for the data, as in a step. STATE on the null device. */
+/* Mean loss over the learned tokens of the first eval_batches batches of the validation split; NAN if none is
+ * learned. Runs the forward pass only. CORRUPT and IO for the data, as in a step. STATE on the null device.
+ * */
 TIDE_NODISCARD tide_status tide_trainer_evaluate(tide_trainer *trainer, double *loss);
 
 typedef struct tide_sample_options {

@@ -115,8 +115,9 @@ static void take_progress(tide_train_state *state, const tide_train_state *loade
     state->tokens = loaded->tokens;
     state->adam_step = loaded->adam_step;
     state->skipped = loaded->skipped;
-    if (!new_data) {
+    if (!new_data)
         state->epoch = loaded->epoch;
+    if (!new_data && loaded->validation_fingerprint == state->validation_fingerprint) {
         state->best_step = loaded->best_step;
         state->best_loss = loaded->best_loss;
     }

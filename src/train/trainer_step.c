@@ -238,6 +238,6 @@ tide_status tide_trainer_evaluate(tide_trainer *trainer, double *loss)
         sum += of_batch * (double)trainer->batch.learned;
         learned += (double)trainer->batch.learned;
     }
-    *loss = learned > 0 ? sum / learned : 0;
+    *loss = learned > 0 ? sum / learned : (double)NAN;
     return TIDE_OK;
 }

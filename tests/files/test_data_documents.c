@@ -19,26 +19,26 @@ static void an_epoch_reads_each_document_once_whatever_their_lengths_and_masks(v
         options.drops_long = round % 3 == 0;
         options.seed = round;
         begin();
-        uint64_t documents = 0;
         const uint32_t files = 1 + draw(3);
         for (uint32_t i = 0; i < files; i++) {
             add_random_documents(add_shard(draw(2) == 0 ? 2 : 4), 1 + draw(60),
                                  1 + draw(3 * options.seq_len));
-            documents += shards[i].documents;
         }
         write_folder(at);
         tide_data *data = open_with(&options);
         const tide_data_counts counts = tide_data_count(data);
-        const uint64_t out = documents * 5 / 100 > 0 ? documents * 5 / 100 : 1;
+        const uint64_t pieces =
+            expect_pieces(0, shard_count, 0, UINT64_MAX, options.seq_len, options.drops_long).pieces;
+        const uint64_t out = pieces * 5 / 100 > 0 ? pieces * 5 / 100 : 1;
         assert_int_equal(counts.format, TIDE_DATA_FORMAT_DOCUMENTS);
         assert_int_equal(counts.tokens, next_id - 1);
         assert_int_equal(counts.shards, files);
         assert_true(counts.packed && counts.drops_long == options.drops_long);
         tide_data_documents wanted =
-            expect_pieces(0, shard_count, documents - out, documents, options.seq_len, options.drops_long);
-        assert_documents(&counts.validation_documents, &wanted);
+            expect_pieces(0, shard_count, pieces - out, pieces, options.seq_len, options.drops_long);
+        assert_held_out(&counts.validation_documents, wanted);
         check_validation(data, 1 + draw(4));
-        wanted = expect_pieces(0, shard_count, 0, documents - out, options.seq_len, options.drops_long);
+        wanted = expect_pieces(0, shard_count, 0, pieces - out, options.seq_len, options.drops_long);
         assert_documents(&counts.training_documents, &wanted);
         for (uint64_t epoch = 0; epoch < 3; epoch++)
             check_epoch(data, epoch, 1 + draw(9));
@@ -70,13 +70,14 @@ static void long_lists_of_documents_and_long_documents_are_read_to_their_ends(vo
     tide_data_options options = options_of(at->root);
     options.seq_len = 250000;
     tide_data *data = open_with(&options);
-    const uint64_t documents = 5003, out = 250;
-    const tide_data_documents wanted =
-        expect_pieces(0, 2, documents - out, documents, options.seq_len, false);
+    const uint64_t pieces = expect_pieces(0, 2, 0, UINT64_MAX, options.seq_len, false).pieces;
+    const uint64_t out = pieces / 20;
+    const tide_data_documents wanted = expect_pieces(0, 2, pieces - out, pieces, options.seq_len, false);
     const tide_data_counts counts = tide_data_count(data);
-    assert_documents(&counts.validation_documents, &wanted);
+    assert_true(pieces > 3000);
+    assert_held_out(&counts.validation_documents, wanted);
     check_validation(data, 1);
-    expect_pieces(0, 2, 0, documents - out, options.seq_len, false);
+    expect_pieces(0, 2, 0, pieces - out, options.seq_len, false);
     check_epoch(data, 0, 1);
     tide_data_close(data);
 }
@@ -94,21 +95,21 @@ static void documents_are_cut_or_dropped_and_counted(void **state)
     tide_data_options options = options_of(at->path);
     tide_data *data = open_with(&options);
     tide_data_documents found = tide_data_count(data).training_documents;
-    static const tide_data_documents cut = {5, 3, 1, 8 + 9 + 16 + 17, 8 + 9 + 16 + 17};
+    static const tide_data_documents cut = {6, 8, 3, 1, 8 + 9 + 16 + 17, 8 + 9 + 16 + 17};
     assert_documents(&found, &cut);
     assert_int_equal(tide_data_count(data).training_sequences, 7); /* 8; 8, 1; 8, 8; 8, 8, 1: both 1 in one */
-    expect_pieces(0, 1, 0, 5, SEQ_LEN, false);
+    expect_pieces(0, 1, 0, 8, SEQ_LEN, false);
     check_epoch(data, 0, 2);
     tide_data_close(data);
     options.drops_long = true;
     data = open_with(&options);
     found = tide_data_count(data).training_documents;
-    static const tide_data_documents dropped = {5, 3, 1, 8, 8};
+    static const tide_data_documents dropped = {6, 1, 3, 1, 8, 8};
     assert_documents(&found, &dropped);
     assert_int_equal(tide_data_count(data).training_sequences, 1);
     assert_true(tide_data_count(data).drops_long);
     found = tide_data_count(data).validation_documents;
-    static const tide_data_documents held_out = {1, 0, 0, 4, 4};
+    static const tide_data_documents held_out = {0, 1, 0, 0, 4, 4};
     assert_documents(&found, &held_out);
     tide_data_close(data);
 }
@@ -130,9 +131,9 @@ static void documents_and_parts_without_learned_targets_are_left_out_and_counted
     write_shard(at->path, shard);
     tide_data *data = open_path(at->path);
     const tide_data_documents found = tide_data_count(data).training_documents;
-    static const tide_data_documents wanted = {4, 2, 2 + 2 + 1, 16, 3};
+    static const tide_data_documents wanted = {5, 2, 2, 2 + 2 + 1, 16, 3};
     assert_documents(&found, &wanted);
-    expect_pieces(0, 1, 0, 4, SEQ_LEN, false);
+    expect_pieces(0, 1, 0, 2, SEQ_LEN, false);
     assert_int_equal(piece_at[shard->ids[middle + 8]], 8);
     assert_int_equal(piece_at[shard->ids[border]], 8);
     check_epoch(data, 0, 3);
@@ -343,15 +344,20 @@ static void five_percent_of_the_documents_are_held_out_and_at_least_one(void **s
         const tide_data_counts counts = tide_data_count(data);
         assert_int_equal(counts.split, TIDE_DATA_SPLIT_HELD_OUT);
         assert_int_equal(counts.validation_shards, 0);
-        assert_int_equal(counts.validation_documents.documents, cases[i][1]);
-        assert_int_equal(counts.training_documents.documents, cases[i][0] - cases[i][1]);
+        assert_int_equal(counts.validation_documents.pieces, cases[i][1]);
+        assert_int_equal(counts.training_documents.pieces, cases[i][0] - cases[i][1]);
+        assert_int_equal(counts.training_documents.documents, cases[i][0]);
         tide_data_close(data);
     }
+    /* One document is cut into parts, of which one is held out. */
     begin();
     add_shard(2);
     add_documents(&shards[0], 1, 50);
     write_shard(at->path, &shards[0]);
-    assert_refused(at->path, TIDE_ERROR_CORRUPT, "of its 0 documents for training none has a token to learn");
+    tide_data *data = open_path(at->path);
+    assert_int_equal(tide_data_count(data).training_documents.pieces, 6);
+    assert_int_equal(tide_data_count(data).validation_documents.pieces, 1);
+    tide_data_close(data);
 }
 
 static void splits_without_anything_to_learn_are_refused(void **state)
@@ -361,14 +367,15 @@ static void splits_without_anything_to_learn_are_refused(void **state)
     made_shard *shard = add_shard(2);
     for (int i = 0; i < 10; i++)
         add_document(shard, 5, 0);
-    shard->learned[shard->tokens - 1] = true; /* of the document that is held out */
-    write_shard(at->path, shard);
-    assert_refused(at->path, TIDE_ERROR_CORRUPT, "of its 9 documents for training none has a token to learn");
-    shard->learned[shard->tokens - 1] = false;
-    shard->learned[1] = true;
+    shard->learned[shard->tokens - 1] = true;
     write_shard(at->path, shard);
     assert_refused(at->path, TIDE_ERROR_CORRUPT,
-                   "of its 1 documents for validation none has a token to learn");
+                   "of its 10 documents 1 fit sequences of 8 and hold something to learn");
+    shard->learned[1] = true;
+    write_shard(at->path, shard);
+    tide_data *data = open_path(at->path);
+    assert_int_equal(tide_data_count(data).training_documents.pieces, 1);
+    tide_data_close(data);
     begin();
     shard = add_shard(2);
     add_documents(shard, 10, 20);
@@ -376,8 +383,7 @@ static void splits_without_anything_to_learn_are_refused(void **state)
     tide_data_options options = options_of(at->path);
     options.drops_long = true;
     assert_refused_with(&options, TIDE_ERROR_CORRUPT, at->path,
-                        "of its 9 documents for training none has a token to learn in a sequence of 8 (9 are "
-                        "longer)");
+                        "whole or as parts (10 are longer): one is needed for training and one to hold out");
 }
 
 static void validation_documents_may_have_files_of_their_own(void **state)
@@ -437,6 +443,28 @@ static void validation_batches_come_in_a_fixed_order_and_end_with_padding(void *
     drop(&one);
     tide_data_close(data);
     tide_data_close(other_seed);
+}
+
+/* Best fit makes the sequences of one long document first; an evaluation of a few batches must see others. */
+static void the_first_validation_sequences_stand_for_all(void **state)
+{
+    const scratch *at = *state;
+    uint32_t of_one = 0;
+    begin();
+    add_documents(add_shard(2), 20, 5);
+    add_documents(add_shard(2), 60, SEQ_LEN + 1);
+    add_documents(&shards[1], 240, 3); /* four to a sequence */
+    write_shard(path_in(at, "x_train_0.bin"), &shards[0]);
+    write_shard(path_in(at, "x_val_0.bin"), &shards[1]);
+    tide_data *data = open_path(at->root);
+    assert_int_equal(tide_data_count(data).validation_sequences, 120);
+    held_batch held = hold(data, 30);
+    assert_ok(tide_data_validation_batch(data, 0, 30, &held.batch));
+    for (uint32_t i = 0; i < 30; i++)
+        of_one += held.batch.starts[(i + 1) * SEQ_LEN - 1] == 0;
+    assert_in_range(of_one, 8, 22);
+    drop(&held);
+    tide_data_close(data);
 }
 
 static void the_unigram_entropy_is_that_of_the_learned_validation_targets(void **state)
@@ -629,6 +657,7 @@ int main(void)
         in_scratch(splits_without_anything_to_learn_are_refused),
         in_scratch(validation_documents_may_have_files_of_their_own),
         in_scratch(validation_batches_come_in_a_fixed_order_and_end_with_padding),
+        in_scratch(the_first_validation_sequences_stand_for_all),
         in_scratch(the_unigram_entropy_is_that_of_the_learned_validation_targets),
         in_scratch(the_mask_holds_without_packing_too),
         in_scratch(whole_epochs_without_packing_begin_with_a_batch_and_end_with_padding),

@@ -258,9 +258,16 @@ static inline void assert_refused(const char *path, tide_status wanted, const ch
 static uint32_t piece_at[MAX_SHARDS * MAX_TOKENS + 1], seen_at[MAX_SHARDS * MAX_TOKENS + 1];
 static bool learned_at[MAX_SHARDS * MAX_TOKENS + 1];
 
+/* The pieces that a split should have: those numbered [begin, end), of all that have something to learn. */
+typedef struct wanted_pieces {
+    uint64_t begin, end, number;
+    tide_data_documents found;
+} wanted_pieces;
+
 static inline void expect_document(const made_shard *shard, uint64_t document, uint32_t seq_len,
-                                   bool drops_long, tide_data_documents *wanted)
+                                   bool drops_long, wanted_pieces *of)
 {
+    tide_data_documents *wanted = &of->found;
     const bool is_last = document + 1 == shard->documents;
     const uint64_t first = shard->starts[document],
                    stop = is_last ? shard->tokens : shard->starts[document + 1];
@@ -277,37 +284,48 @@ static inline void expect_document(const made_shard *shard, uint64_t document, u
         wanted->unlearned += learned == 0;
         if (learned == 0)
             continue;
+        const uint64_t number = of->number++;
+        if (number < of->begin || number >= of->end)
+            continue;
+        wanted->pieces++;
         piece_at[shard->ids[at]] = positions;
         wanted->positions += positions;
         wanted->learned += learned;
     }
 }
 
-/* Expects documents [begin_document, end_document) of shards [first, end), which are numbered from 0 on. */
-static inline tide_data_documents expect_pieces(size_t first, size_t end, uint64_t begin_document,
-                                                uint64_t end_document, uint32_t seq_len, bool drops_long)
+/* Expects pieces [begin, end) of the documents of shards [first_shard, end_shard). All of these documents
+ * count as the split's. */
+static inline tide_data_documents expect_pieces(size_t first_shard, size_t end_shard, uint64_t begin,
+                                                uint64_t end, uint32_t seq_len, bool drops_long)
 {
-    tide_data_documents wanted = {0};
-    uint64_t number = 0;
+    wanted_pieces of = {.begin = begin, .end = end};
     memset(piece_at, 0, next_id * sizeof *piece_at);
     memset(seen_at, 0, next_id * sizeof *seen_at);
     for (size_t s = 0; s < shard_count; s++)
         for (uint64_t i = 0; i < shards[s].tokens; i++)
             learned_at[shards[s].ids[i]] = shards[s].learned[i];
-    for (size_t s = first; s < end; s++)
-        for (uint64_t d = 0; d < shards[s].documents; d++, number++)
-            if (number >= begin_document && number < end_document)
-                expect_document(&shards[s], d, seq_len, drops_long, &wanted);
-    return wanted;
+    for (size_t s = first_shard; s < end_shard; s++)
+        for (uint64_t d = 0; d < shards[s].documents; d++)
+            expect_document(&shards[s], d, seq_len, drops_long, &of);
+    return of.found;
 }
 
 static inline void assert_documents(const tide_data_documents *found, const tide_data_documents *wanted)
 {
     assert_int_equal(found->documents, wanted->documents);
+    assert_int_equal(found->pieces, wanted->pieces);
     assert_int_equal(found->long_documents, wanted->long_documents);
     assert_int_equal(found->unlearned, wanted->unlearned);
     assert_int_equal(found->positions, wanted->positions);
     assert_int_equal(found->learned, wanted->learned);
+}
+
+/* Of a part held out, the documents count for training. */
+static inline void assert_held_out(const tide_data_documents *found, tide_data_documents wanted)
+{
+    wanted.documents = wanted.long_documents = wanted.unlearned = 0;
+    assert_documents(found, &wanted);
 }
 
 /* A batch in allocations of exactly its size. */

@@ -415,7 +415,7 @@ static void sequences_are_the_same_in_every_version(void **unused)
             for (uint32_t i = 0; i < tide_sequence_packing_count(packing, s); i++)
                 hash = tide_hash_u64(
                     hash, s << 32 | index_of(&(tide_piece){
-                                        tide_sequence_packing_piece(packing, &order, s, i).first, 0}));
+                                        .first = tide_sequence_packing_piece(packing, &order, s, i).first}));
     }
     assert_int_equal(hash, 0x5dcf95fda06a72f9);
     tide_sequence_packing_destroy(packing);

@@ -277,6 +277,32 @@ def best(at):
     at.tap.ok(there == [steps, 5 * steps], "a resumed run keeps the best checkpoint", (there, run))
 
 
+def other_data(at):
+    """Epochs of new data begin where the old run stood; a best loss of other validation data does not count."""
+    steps = -(-at.sequences // 8)
+    _, _, old = at.run("old", "--steps", 7, "--keep-best", "--keep", 0)
+    new = at.folder / "new.bin"
+    shard(new, conversations(150, SEQUENCE + 1))
+    run, metrics, folder = at.run(
+        *("again-new", "--resume-from", old / "step-7", "--new-data", "--eval-data", at.val, "--epochs", 2),
+        *("--keep-best", "--keep", 0),
+        data=new,
+    )
+    validated = re.findall(r"validation after step (\d+)", run.out)
+    at.tap.ok(
+        [line["step"] for line in metrics_read(metrics)] == list(range(8, 8 + 2 * steps))
+        and validated == [str(7 + steps), str(7 + 2 * steps)],
+        "all epochs of new data are trained",
+        run,
+    )
+    told = Run([at.bench.program, "checkpoint", "--json", str(folder)])
+    at.tap.ok(re.search(r'"epoch": ?2', told.out), "they are counted from the new data's begin", told)
+    run, _, _ = at.run(
+        *("again-new", "--resume", "--eval-data", new, "--epochs", 3, "--keep-best", "--keep", 0), data=new
+    )
+    at.tap.ok("the best so far" in run.out, "other validation data has another best loss", run)
+
+
 def masks(at):
     """What is learned with packing off, and data of which nothing is learned."""
     run, metrics, _ = at.run("flat", "--steps", 2, "--packing", "off")
@@ -291,7 +317,7 @@ def masks(at):
         at.bench,
         "data of which nothing is learned",
         1,
-        "none has a token to learn",
+        "of its 150 documents 0 fit",
         *at.options("--steps", 1, data=dull),
     )
     run, metrics, _ = at.run("flat-dull", "--steps", 2, "--packing", "off", data=dull)
@@ -394,7 +420,7 @@ def tokenizers(at):
 def bytes_tokenizer(at):
     """A model from nothing whose vocabulary is the bytes and an end of text is exported with a tokenizer."""
     model = at.folder / "bytes"
-    run = at.bench.run(*at.options("--steps", 1, "--export", model))
+    run = at.bench.run(*at.options("--steps", 1, "--export", model, data=at.bench.text))
     vocabulary = (
         json.loads((model / "tokenizer.json").read_text())["model"]["vocab"] if run.status == 0 else {}
     )
@@ -455,7 +481,17 @@ def main():
     bench = Bench(sys.argv[1], full=False)
     try:
         at = Shards(bench)
-        for section in (packing, alone, same_bits, best, masks, refusals, tokenizers, text_epochs):
+        for section in (
+            packing,
+            alone,
+            same_bits,
+            best,
+            other_data,
+            masks,
+            refusals,
+            tokenizers,
+            text_epochs,
+        ):
             section(at)
         pipeline(at, bytes_tokenizer(at))
         bench.tap.done()

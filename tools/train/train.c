@@ -60,6 +60,7 @@ typedef struct train_run {
     tide_export_place exporting;
     tide_train_prediction prediction; /* used with --device null */
     tide_train_saves saves;
+    bool of_bytes;       /* the data is text, whose tokens are bytes */
     uint64_t first_step; /* steps that were done before this run */
     /* report n is at n % WAITING_STEPS_MAX, for n from `lined` to `reported` - 1 */
     tide_trainer_report waiting[WAITING_STEPS_MAX];
@@ -88,6 +89,7 @@ static tide_export export_of(train_run *run)
                          .out = run->settings.export,
                          .model = &run->options.model,
                          .source = source_of(run),
+                         .of_bytes = run->of_bytes,
                          .dtype = tide_export_dtype_of(run->options.dtype),
                          .max_shard_bytes = TIDE_EXPORT_SHARD_BYTES,
                          .progress = tide_making_show,
@@ -344,14 +346,16 @@ static bool save_asked(train_run *run)
 static tide_status between_steps(train_run *run)
 {
     const tide_train_settings *settings = &run->settings;
-    uint64_t step = tide_trainer_state(run->trainer)->step;
+    const tide_train_state *state = tide_trainer_state(run->trainer);
+    const uint64_t step = state->step;
+    /* epochs begin with the first step on this data */
+    const uint64_t evaluated = settings->trainer.epochs > 0 ? step - state->data_first_step : step;
     bool computes = tide_trainer_computes(run->trainer),
          last = step == settings->trainer.hyper.schedule.steps;
-    bool evaluate_now = computes && !last && is_every(settings->eval_every, step);
+    bool evaluate_now = computes && !last && is_every(settings->eval_every, evaluated);
     /* with --keep-best the save of the last step waits for its validation loss */
-    bool save_scheduled = is_every(settings->save_every, step) && !(last && settings->keep_best) &&
-                          tide_train_saves_pending(&run->saves);
-    bool save_now = save_asked(run) || save_scheduled;
+    bool save_scheduled = is_every(settings->save_every, step) && tide_train_saves_pending(&run->saves);
+    bool save_now = (save_asked(run) || save_scheduled) && !(last && settings->keep_best);
     tide_status status = evaluate_now || save_now ? steps_settle(run) : TIDE_OK;
     if (status == TIDE_OK && evaluate_now)
         status = evaluate(run);
@@ -496,13 +500,13 @@ static tide_status files_check(const tide_train_settings *settings)
 static tide_status epochs_count(train_run *run)
 {
     tide_train_settings *settings = &run->settings;
-    const tide_status status = tide_trainer_adopt_epochs(&run->options);
-    const uint64_t steps = run->options.hyper.schedule.steps;
+    uint64_t epoch_steps = 0;
+    const tide_status status = tide_trainer_adopt_epochs(&run->options, &epoch_steps);
     if (status != TIDE_OK || run->options.epochs == 0)
         return status;
-    settings->trainer.hyper.schedule.steps = steps;
+    settings->trainer.hyper.schedule.steps = run->options.hyper.schedule.steps;
     if (settings->eval_every == TIDE_TRAIN_EVAL_EPOCHS)
-        settings->eval_every = steps / run->options.epochs;
+        settings->eval_every = epoch_steps;
     return TIDE_OK;
 }
 
@@ -517,6 +521,8 @@ static tide_status train(train_run *run)
         status = files_check(&run->settings);
     if (status == TIDE_OK)
         status = epochs_count(run);
+    if (status == TIDE_OK && run->options.data != NULL && run->settings.export != NULL)
+        status = tide_data_is_text(run->options.data, run->options.data_encoding, &run->of_bytes);
     if (status == TIDE_OK)
         status = outputs_open(run);
     if (status == TIDE_OK && tide_train_settings_predict(&run->settings))

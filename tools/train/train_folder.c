@@ -234,9 +234,9 @@ static uint64_t saves_of(const tide_train_settings *settings, uint64_t from)
     const uint64_t steps = settings->trainer.hyper.schedule.steps, every = settings->save_every;
     if (from >= steps)
         return 0;
-    if (settings->keep_best)
-        return steps - from; /* at most: each evaluation may find a better one */
-    return every == 0 ? 1 : steps / every - from / every + (steps % every != 0);
+    const uint64_t scheduled = every == 0 ? 1 : steps / every - from / every + (steps % every != 0);
+    /* each evaluation may find a better one */
+    return settings->keep_best ? scheduled + (steps - from) / settings->eval_every : scheduled;
 }
 
 /* How many checkpoints are kept; 0: all. */

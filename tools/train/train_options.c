@@ -149,6 +149,9 @@ static tide_status settings_check(const tide_train_settings *settings, const boo
         status = needs_check(given, "--long", "--data");
     if (status == TIDE_OK)
         status = needs_check(given, "--any-tokenizer", "--data");
+    if (status == TIDE_OK && was_given(given, "--long") && settings->trainer.packing == TIDE_DATA_PACKING_OFF)
+        return tide_fail(TIDE_ERROR_ARGUMENT,
+                         "tidepool train: --long is for packing, and --packing off does none");
     if (status == TIDE_OK)
         status = needs_check(given, "--epochs", "--data");
     if (status == TIDE_OK && was_given(given, "--epochs") && was_given(given, "--steps"))

@@ -252,20 +252,30 @@ tide_status tide_report_plan(const tide_trainer_plan *plan, FILE *out)
     return TIDE_OK;
 }
 
+/* The noun for packed documents and parts, for tide_count_noun. */
+static const char *piece_noun(const tide_data_counts *counts)
+{
+    const bool cuts =
+        !counts->drops_long &&
+        counts->training_documents.long_documents + counts->validation_documents.long_documents > 0;
+    return cuts ? "piece" : "document";
+}
+
 /* One split's documents: how well they fill their sequences, and what is left out. */
 static void documents_print(const tide_data_counts *counts, const tide_data_documents *of, uint64_t sequences,
                             const char *split, FILE *out)
 {
-    char documents[TIDE_UNITS_TEXT_BYTES], in[TIDE_UNITS_TEXT_BYTES];
-    const double places = (double)sequences * (double)counts->seq_len;
-    fprintf(out, "%s: %s in %s, %.1f%% padding; %.1f%% of the tokens are learned", split,
-            tide_count_noun(of->documents, "document", documents), tide_count_noun(sequences, "sequence", in),
-            100 - 100 * (double)of->positions / places, 100 * (double)of->learned / places);
+    char pieces[TIDE_UNITS_TEXT_BYTES], in[TIDE_UNITS_TEXT_BYTES];
+    const double positions = (double)of->positions, places = (double)sequences * (double)counts->seq_len;
+    fprintf(out, "%s: %s in %s, %.1f%% padding; of the others %.1f%% are learned", split,
+            tide_count_noun(of->pieces, piece_noun(counts), pieces),
+            tide_count_noun(sequences, "sequence", in), 100 - 100 * positions / places,
+            100 * (double)of->learned / positions);
     if (of->long_documents > 0)
         fprintf(out, "; %llu longer than a sequence: %s", (unsigned long long)of->long_documents,
                 counts->drops_long ? "left out" : "cut");
     if (of->unlearned > 0)
-        fprintf(out, "; %llu without a token to learn: left out", (unsigned long long)of->unlearned);
+        fprintf(out, "; %llu with nothing to learn: left out", (unsigned long long)of->unlearned);
     fprintf(out, "\n");
 }
 
@@ -283,12 +293,10 @@ static void split_print(const tide_data_counts *counts, const char *data, const 
 {
     char trained[TIDE_UNITS_TEXT_BYTES], validated[TIDE_UNITS_TEXT_BYTES], all[TIDE_UNITS_TEXT_BYTES],
         files[TIDE_UNITS_TEXT_BYTES], validation_files[TIDE_UNITS_TEXT_BYTES];
-    /* packed documents are held out whole */
-    const uint64_t training =
-                       counts->packed ? counts->training_documents.documents : counts->training_sequences,
+    const uint64_t training = counts->packed ? counts->training_documents.pieces : counts->training_sequences,
                    validation =
-                       counts->packed ? counts->validation_documents.documents : counts->validation_sequences;
-    const char *noun = counts->packed ? "document" : "sequence";
+                       counts->packed ? counts->validation_documents.pieces : counts->validation_sequences;
+    const char *noun = counts->packed ? piece_noun(counts) : "sequence";
     tide_count_noun(training, noun, trained);
     tide_count_noun(validation, noun, validated);
     switch (counts->split) {

@@ -43,8 +43,8 @@ bool tide_train_saves_pending(const tide_train_saves *saves)
 bool tide_train_saves_validated(tide_train_saves *saves, double loss)
 {
     const tide_train_state *state = tide_trainer_state(saves->trainer);
-    saves->found_best =
-        saves->settings->keep_best && isfinite(loss) && (state->best_step == 0 || loss < state->best_loss);
+    saves->found_best = saves->settings->keep_best && tide_train_saves_pending(saves) && isfinite(loss) &&
+                        (state->best_step == 0 || loss < state->best_loss);
     saves->validation_loss = loss;
     return saves->found_best;
 }

@@ -39,8 +39,8 @@ TIDE_NODISCARD tide_status tide_train_saves_begin(tide_train_saves *saves,
 /* Whether the run has a checkpoint folder and a finished step that its newest checkpoint does not include. */
 bool tide_train_saves_pending(const tide_train_saves *saves);
 
-/* Note the validation loss of the present step. With --keep-best: is it the least so far? Then the next save,
- * which must be of this step, is the best checkpoint. */
+/* Note the validation loss of the present step. With --keep-best, and where the step is not saved yet: is it
+ * the least so far? Then the next save, which must be of this step, is the best checkpoint. */
 bool tide_train_saves_validated(tide_train_saves *saves, double loss);
 
 /* Is the best checkpoint so far still to be saved? */

@@ -1,6 +1,7 @@
 """Input files: lines of JSONL, and parts of plain text, in constant memory.
 
-A part of plain text ends behind the last line end of about a MiB. A line that is much longer is cut at a
+A part of plain text ends where the last line of about a MiB begins that does not begin with white space: so
+that no tokenizer joins what the parts divide. A line that is much longer is cut at a
 space, or anywhere if it has none. A byte order mark at the begin of a file is dropped.
 """
 import codecs
@@ -91,7 +92,9 @@ def parts(one):
 
 
 def _cut(text):
-    end = text.rfind("\n") + 1
-    if end or len(text) < LONGEST_LINE:
-        return end
+    end = text.rfind("\n")
+    while end >= 0 and not text[end + 1:end + 2].strip():
+        end = text.rfind("\n", 0, end)
+    if end >= 0 or len(text) < LONGEST_LINE:
+        return end + 1
     return text.rfind(" ") or len(text) if " " in text[1:] else len(text)
