@@ -357,10 +357,15 @@ uint64_t tide_description_param_elements(const tide_description *description, ti
                                                             : 0;
 }
 
+bool tide_description_is_complete(const tide_description *description)
+{
+    return description->class_count > 0 && description->op_count > 0;
+}
+
 bool tide_description_is_trainable(const tide_description *description)
 {
     bool has_trained = false;
     for (uint32_t i = 0; i < description->class_count; i++)
         has_trained = has_trained || description->classes[i].format.planes > 0;
-    return has_trained && description->op_count > 0;
+    return has_trained;
 }

@@ -48,7 +48,9 @@ static inline bool tide_description_is_frozen(const tide_description *descriptio
     return tide_description_state(description, param)->planes == 0;
 }
 
-/* Has the description at least one op and one param that is not frozen? */
+/* Has the description at least one op and one param? */
+bool tide_description_is_complete(const tide_description *description);
+/* Has it at least one param that is not frozen? */
 bool tide_description_is_trainable(const tide_description *description);
 
 #endif

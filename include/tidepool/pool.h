@@ -138,12 +138,12 @@ TIDE_API void tide_pool_options_default(tide_pool_options *options);
 /* Make a pool of a described model: choose all addresses, allocate all memory that the pool will use, start
  * its threads. The options are copied. The call fixes the description, which must outlive the pool. ARGUMENT,
  * naming the option, a state that the optimizer does not have, or a GPU that does not exist; STATE: the
- * description has no op, or no param that is not frozen. BUDGET names the op, the bytes it needs, the budget,
- * the least budget that works and, if there is one, a chunk size with which the given budget would work.
- * UNSUPPORTED, with the reason: this machine does not have the device, or the device does not have a check.
- * NO_MEMORY, DEVICE. For a GPU the call creates the CUDA context and loads libraries; both stay until the
- * process ends, and a process can use only one GPU. The call also sets the thread count of the CPU kernels,
- * which all pools of a process share: only one pool at a time may run. */
+ * description has no op or no param. BUDGET names the op, the bytes it needs, the budget, the least budget
+ * that works and, if there is one, a chunk size with which the given budget would work. UNSUPPORTED, with the
+ * reason: this machine does not have the device, or the device does not have a check. NO_MEMORY, DEVICE. For
+ * a GPU the call creates the CUDA context and loads libraries; both stay until the process ends, and a
+ * process can use only one GPU. The call also sets the thread count of the CPU kernels, which all pools of a
+ * process share: only one pool at a time may run. */
 TIDE_API tide_status tide_pool_create(const tide_pool_options *options, tide_description *description,
                                       tide_pool **pool);
 /* Wait for running work and free everything. Allowed in any state, and with NULL. Never fails. */
@@ -283,7 +283,8 @@ struct tide_step_options {
 };
 
 /* Begin a step; waits until the last step's norm is known. ARGUMENT names the value that is out of range and
- * its range; STATE: a step is open; NONFINITE: ten steps in a row were skipped (tide_step_result_get). */
+ * its range; STATE: a step is open, or a training step would train nothing, since every param is frozen;
+ * NONFINITE: ten steps in a row were skipped (tide_step_result_get). */
 TIDE_API tide_status tide_step_begin(tide_pool *pool, const tide_step_options *options);
 /* End the step. STATE, and the step stays open, if an op is open, or if a gradient waits for an op that has
  * not run (section 5); the message names the op. */

@@ -182,10 +182,9 @@ bool tide_packing_makes_gradients(const tide_op_description *op)
 
 tide_status tide_packing_check(const tide_description *description, const char *call)
 {
-    if (tide_description_is_trainable(description))
+    if (tide_description_is_complete(description))
         return TIDE_OK;
-    return tide_fail(TIDE_ERROR_STATE,
-                     "%s: the description has to have an op, and a param that is not frozen", call);
+    return tide_fail(TIDE_ERROR_STATE, "%s: the description has to have an op and a param", call);
 }
 
 /* Mark the ops that work with shared accumulators: those that add to one, and those that close one. */

@@ -103,7 +103,7 @@ static inline uint32_t tide_packing_set(uint32_t group)
 
 /* Has the op GRAD access to a param? */
 bool tide_packing_makes_gradients(const tide_op_description *op);
-/* STATE, naming the call, if the description has no op, or no param that is not frozen. */
+/* STATE, naming the call, if the description has no op or no param. */
 TIDE_NODISCARD tide_status tide_packing_check(const tide_description *description, const char *call);
 /* Where a part of the region lies, in bytes from the region's start. */
 typedef struct tide_region_range {

@@ -108,6 +108,8 @@ static tide_status check_options(const tide_pool_context *context, const tide_st
          "finite and at least 0"},
     };
     const size_t count = context->options.update != NULL ? 2 : sizeof values / sizeof values[0];
+    if (options->training && !tide_description_is_trainable(context->packing->description))
+        return tide_fail(TIDE_ERROR_STATE, "tide_step_begin: every param is frozen: nothing can be trained");
     for (size_t i = 0; i < count && options->training; i++) {
         if (!values[i].is_right)
             return tide_fail(TIDE_ERROR_ARGUMENT, "tide_step_begin: %s is %g, it must be %s", values[i].name,

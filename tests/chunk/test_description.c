@@ -261,18 +261,21 @@ static void a_layout_fixes_a_description(void **state)
     tide_layout_destroy(layouts[1]);
 }
 
-static void only_a_description_with_an_op_and_a_param_that_is_not_frozen_is_trainable(void **state)
+static void an_op_and_a_param_make_a_description_complete_and_a_trained_param_makes_it_trainable(void **state)
 {
     const tide_op_description op = {.name = "op"};
-    assert_int_equal(add_class("cold", &(tide_param_class){.frozen = true}), TIDE_OK);
+    (void)state;
     assert_int_equal(add_op(&op), TIDE_OK);
+    assert_false(tide_description_is_complete(description));
+    assert_int_equal(add_class("cold", &(tide_param_class){.frozen = true}), TIDE_OK);
+    assert_true(tide_description_is_complete(description));
     assert_false(tide_description_is_trainable(description));
     assert_int_equal(add_shape("warm", &one, 1), TIDE_OK);
     assert_true(tide_description_is_trainable(description));
     destroy_description(state);
     make_description(state);
     assert_int_equal(add_shape("warm", &one, 1), TIDE_OK);
-    assert_false(tide_description_is_trainable(description));
+    assert_false(tide_description_is_complete(description));
 }
 
 /* --- copies --- */
@@ -397,7 +400,7 @@ int main(void)
         CASE(bad_uses_of_activations_are_refused_naming_op_and_activation),
         CASE(other_bad_ops_are_refused),
         CASE(a_layout_fixes_a_description),
-        CASE(only_a_description_with_an_op_and_a_param_that_is_not_frozen_is_trainable),
+        CASE(an_op_and_a_param_make_a_description_complete_and_a_trained_param_makes_it_trainable),
         CASE(an_op_is_copied),
         CASE(each_of_many_names_is_found_by_its_number_and_refused_twice),
         CASE(what_found_no_memory_is_added_later),

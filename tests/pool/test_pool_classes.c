@@ -124,22 +124,56 @@ static void assert_unplannable(tide_description *description, bool adamw_is, tid
     assert_null(pool);
 }
 
-static void nothing_to_train_is_nothing_to_plan(void **state)
+static void without_an_op_or_a_param_there_is_nothing_to_plan(void **state)
 {
-    const tide_use grad = {0, TIDE_ACCESS_GRAD};
-    const tide_op_description op = {.name = "op", .pass = TIDE_PASS_BOTH, .params = &grad, .param_count = 1};
+    tide_description *description = description_of(TIDE_DTYPE_BF16);
+    add_op(description);
+    assert_unplannable(description, true, TIDE_ERROR_STATE, "a param");
+    assert_ok(add_one(description, "q", 10, NULL)); /* nothing has fixed the description */
+    assert_int_equal(plan_of(description).params, 10);
+    description = description_of(TIDE_DTYPE_BF16);
+    assert_ok(add_one(description, "q", 10, NULL));
+    assert_unplannable(description, true, TIDE_ERROR_STATE, "an op");
+    tide_description_destroy(description);
+}
+
+/* A pool whose params are all frozen has no state, makes forward-only passes and refuses training steps. */
+static void a_pool_of_frozen_params_runs_forward_and_does_not_train(void **state)
+{
+    const tide_use grad = {0, TIDE_ACCESS_GRAD}, read = {0, TIDE_ACCESS_READ};
+    const float value = 2.5f;
+    float kept = 0;
+    tide_op_description op = {.name = "op", .pass = TIDE_PASS_BOTH, .params = &grad, .param_count = 1};
     tide_op number;
     tide_description *description = description_of(TIDE_DTYPE_BF16);
     assert_ok(add_one(description, "p", 10, &frozen));
     assert_int_equal(tide_description_add_op(description, &op, &number), TIDE_ERROR_ARGUMENT);
     assert_says("frozen");
-    add_op(description);
-    assert_unplannable(description, false, TIDE_ERROR_STATE, "not frozen");
-    assert_ok(add_one(description, "q", 10, NULL)); /* nothing has fixed the description */
-    assert_int_equal(plan_of(description).params, 20);
-    description = description_of(TIDE_DTYPE_BF16);
-    assert_ok(add_one(description, "q", 10, NULL));
-    assert_unplannable(description, true, TIDE_ERROR_STATE, "an op");
+    op.pass = TIDE_PASS_FORWARD;
+    op.params = &read;
+    assert_ok(tide_description_add_op(description, &op, &number));
+    tide_pool *pool = pool_of(description, true);
+    tide_pool_plan plan;
+    assert_ok(tide_pool_plan_get(pool, &plan));
+    assert_int_equal(plan.chunks[TIDE_SPACE_STATE], 0);
+    assert_int_equal(plan.model_bytes, 20);
+    assert_ok(tide_param_set(pool, 0, TIDE_VALUE_PARAM, 3, 1, &value));
+    for (int pass = 0; pass < 3; pass++) {
+        assert_ok(tide_step_begin(pool, &(tide_step_options){.training = false}));
+        assert_ok(tide_op_begin(pool, number));
+        assert_ok(tide_op_end(pool));
+        assert_ok(tide_step_end(pool));
+    }
+    assert_int_equal(tide_step_begin(pool, &(tide_step_options){.training = true,
+                                                                .learning_rate = 1e-3f,
+                                                                .beta1 = 0.9f,
+                                                                .beta2 = 0.95f,
+                                                                .epsilon = 1e-8f}),
+                     TIDE_ERROR_STATE);
+    assert_says("every param is frozen");
+    assert_ok(tide_param_get(pool, 0, TIDE_VALUE_PARAM, 3, 1, &kept));
+    assert_true(kept == value);
+    tide_pool_destroy(pool);
     tide_description_destroy(description);
 }
 
@@ -275,7 +309,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_plan_counts_the_bytes_of_each_params_planes),
         cmocka_unit_test(params_share_chunks_with_their_like),
-        cmocka_unit_test(nothing_to_train_is_nothing_to_plan),
+        cmocka_unit_test(without_an_op_or_a_param_there_is_nothing_to_plan),
+        cmocka_unit_test(a_pool_of_frozen_params_runs_forward_and_does_not_train),
         cmocka_unit_test(a_description_takes_nothing_more_once_it_is_planned),
         cmocka_unit_test(states_that_the_optimizer_does_not_have_are_refused_when_they_are_planned),
         cmocka_unit_test(a_value_that_a_param_has_not_is_named),
