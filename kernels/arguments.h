@@ -199,6 +199,24 @@ typedef struct tide_attention_backward_args {
     tide_dtype dtype;
 } tide_attention_backward_args;
 
+/* ---- causal attention to a cache ---- */
+
+/* Attention of the tokens at positions first .. first + rows - 1 of one sequence, with heads, scale and rows as
+ * above. Keys and values of earlier positions are in the cache, and the kernel adds those of its own tokens to
+ * it. Each token attends to all positions up to its own. A token's bits do not depend on `first` and `rows`:
+ * the tokens of one launch or of several give the same. */
+typedef struct tide_attention_cached_args {
+    const void *q, *k, *v; /* q, k: [rows, qk_row]; v: [rows, v_row] */
+    /* [>= first + rows, kv_heads x head_width]: the kernel reads rows below `first` and writes the next `rows` */
+    void *keys, *values;
+    void *out;       /* [rows, heads x head_width] */
+    void *workspace; /* size: attention_cached_workspace_bytes(this struct) */
+    size_t workspace_bytes;
+    size_t rows, first, heads, kv_heads, head_width;
+    size_t qk_row, v_row;
+    tide_dtype dtype;
+} tide_attention_cached_args;
+
 /* ---- element by element ---- */
 
 /* GELU in GPT-2's form, x/2 (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))). out may be in. */

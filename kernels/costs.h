@@ -134,6 +134,25 @@ static inline uint64_t tide_attention_backward_bytes(const tide_attention_backwa
            args->head_width * tide_dtype_bytes(args->dtype);
 }
 
+/* How many keys all queries of a head attend to, together. */
+static inline uint64_t tide_attention_cached_pairs(const tide_attention_cached_args *args)
+{
+    return (uint64_t)args->rows * args->first + (uint64_t)args->rows * (args->rows + 1) / 2;
+}
+
+static inline uint64_t tide_attention_cached_flops(const tide_attention_cached_args *args)
+{
+    return 4 * tide_attention_cached_pairs(args) * args->heads * args->head_width;
+}
+
+/* Reads the cache, q, k and v and writes out and the new rows of the cache, each once. */
+static inline uint64_t tide_attention_cached_bytes(const tide_attention_cached_args *args)
+{
+    const uint64_t kv_rows = args->first + 2 * (uint64_t)args->rows;
+    return 2 * (kv_rows * args->kv_heads + (uint64_t)args->rows * args->heads) * args->head_width *
+           tide_dtype_bytes(args->dtype);
+}
+
 static inline uint64_t tide_gelu_flops(const tide_gelu_args *args)
 {
     return 20 * (uint64_t)args->elements;

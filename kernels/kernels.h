@@ -51,6 +51,7 @@ typedef struct tide_kernels {
     tide_kernel bias_backward;
     tide_kernel attention;
     tide_kernel attention_backward;
+    tide_kernel attention_cached;
     tide_kernel gelu;
     tide_kernel gelu_backward;
     tide_kernel swiglu;
@@ -85,6 +86,7 @@ typedef struct tide_kernels {
     size_t (*rms_norm_backward_workspace_bytes)(const tide_rms_norm_backward_args *shape);
     size_t (*attention_workspace_bytes)(const tide_attention_args *shape);
     size_t (*attention_backward_workspace_bytes)(const tide_attention_backward_args *shape);
+    size_t (*attention_cached_workspace_bytes)(const tide_attention_cached_args *shape);
 } tide_kernels;
 
 /* The CPU's kernels for the best instruction set that this machine has. Never NULL, static storage. */

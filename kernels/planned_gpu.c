@@ -22,6 +22,12 @@ static size_t no_bytes(const tide_attention_args *shape)
     return 0;
 }
 
+static size_t no_bytes_cached(const tide_attention_cached_args *shape)
+{
+    (void)shape;
+    return 0;
+}
+
 static void make(void)
 {
     planned = *tide_kernels_cpu();
@@ -32,6 +38,7 @@ static void make(void)
     planned.rms_norm_backward_workspace_bytes = tide_gpu_rms_norm_backward_bytes;
     planned.attention_workspace_bytes = no_bytes;
     planned.attention_backward_workspace_bytes = tide_gpu_attention_backward_bytes;
+    planned.attention_cached_workspace_bytes = no_bytes_cached;
 }
 
 const tide_kernels *tide_kernels_planned_gpu(void)

@@ -19,6 +19,7 @@ tide_status VARIANT(blocked)(void *stream, const void *arguments);
 tide_status VARIANT(bias_backward)(void *stream, const void *arguments);
 tide_status VARIANT(attention)(void *stream, const void *arguments);
 tide_status VARIANT(attention_backward)(void *stream, const void *arguments);
+tide_status VARIANT(attention_cached)(void *stream, const void *arguments);
 tide_status VARIANT(gelu)(void *stream, const void *arguments);
 tide_status VARIANT(gelu_backward)(void *stream, const void *arguments);
 tide_status VARIANT(swiglu)(void *stream, const void *arguments);
@@ -41,6 +42,7 @@ size_t VARIANT(blocked_workspace_bytes)(void);
 tide_status VARIANT(blocked_prepare)(const tide_matmul_args *shape, size_t *workspace_bytes);
 size_t VARIANT(attention_workspace_bytes)(const tide_attention_args *shape);
 size_t VARIANT(attention_backward_workspace_bytes)(const tide_attention_backward_args *shape);
+size_t VARIANT(attention_cached_workspace_bytes)(const tide_attention_cached_args *shape);
 
 extern const tide_cpu_variant VARIANT(variant);
 

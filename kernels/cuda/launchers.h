@@ -24,6 +24,7 @@ tide_status tide_cuda_rope(void *stream, const void *arguments);
 tide_status tide_cuda_bias_backward(void *stream, const void *arguments);
 tide_status tide_cuda_attention(void *stream, const void *arguments);
 tide_status tide_cuda_attention_backward(void *stream, const void *arguments);
+tide_status tide_cuda_attention_cached(void *stream, const void *arguments);
 tide_status tide_cuda_gelu(void *stream, const void *arguments);
 tide_status tide_cuda_gelu_backward(void *stream, const void *arguments);
 tide_status tide_cuda_swiglu(void *stream, const void *arguments);
@@ -41,6 +42,7 @@ tide_status tide_cuda_adamw(void *stream, const void *arguments);
 tide_status tide_cuda_restore(void *stream, const void *arguments);
 size_t tide_cuda_attention_workspace_bytes(const tide_attention_args *shape);
 size_t tide_cuda_attention_backward_workspace_bytes(const tide_attention_backward_args *shape);
+size_t tide_cuda_attention_cached_workspace_bytes(const tide_attention_cached_args *shape);
 
 /* Matrix products by cuBLASLt (matmul.c). open() initializes the library on the current GPU, once per
  * process; prepare(), which any thread may call, caches the descriptors and the chosen algorithm of a shape

@@ -19,6 +19,7 @@ static const tide_kernels table = {
     .bias_backward = tide_cuda_bias_backward,
     .attention = tide_cuda_attention,
     .attention_backward = tide_cuda_attention_backward,
+    .attention_cached = tide_cuda_attention_cached,
     .gelu = tide_cuda_gelu,
     .gelu_backward = tide_cuda_gelu_backward,
     .swiglu = tide_cuda_swiglu,
@@ -39,6 +40,7 @@ static const tide_kernels table = {
     .rms_norm_backward_workspace_bytes = tide_gpu_rms_norm_backward_bytes,
     .attention_workspace_bytes = tide_cuda_attention_workspace_bytes,
     .attention_backward_workspace_bytes = tide_cuda_attention_backward_workspace_bytes,
+    .attention_cached_workspace_bytes = tide_cuda_attention_cached_workspace_bytes,
 };
 
 const tide_kernels *tide_kernels_cuda(void)

@@ -312,6 +312,33 @@ static void rms_norm_measure(const bench_gpu_fixture *it, const norm *of)
                   tide_rms_norm_backward_bytes(&backward));
 }
 
+/* One new token of a long sequence, in rows that hold queries, keys and values: the time is the cache's. */
+static void cached_measure(const bench_gpu_fixture *it)
+{
+    const bench_gpu_llama *llama = &it->sizes.llama;
+    const char *qkv = bench_gpu_part(it, 2);
+    const size_t head_bytes = llama->head_width * tide_dtype_bytes(TIDE_DTYPE_BF16);
+    const size_t row = (llama->heads + 2 * llama->kv_heads) * llama->head_width;
+    tide_attention_cached_args args = {.q = qkv,
+                                       .k = qkv + llama->heads * head_bytes,
+                                       .v = qkv + (llama->heads + llama->kv_heads) * head_bytes,
+                                       .keys = bench_gpu_part(it, 0),
+                                       .values = bench_gpu_part(it, 1),
+                                       .out = bench_gpu_part(it, 3),
+                                       .workspace = bench_gpu_part(it, 5),
+                                       .rows = 1,
+                                       .first = it->sizes.long_length,
+                                       .heads = llama->heads,
+                                       .kv_heads = llama->kv_heads,
+                                       .head_width = llama->head_width,
+                                       .qk_row = row,
+                                       .v_row = row,
+                                       .dtype = TIDE_DTYPE_BF16};
+    args.workspace_bytes = it->kernels->attention_cached_workspace_bytes(&args);
+    memory_figure(it, "attention cached", it->kernels->attention_cached, &args,
+                  tide_attention_cached_bytes(&args));
+}
+
 static void llama_measure(const bench_gpu_fixture *it)
 {
     const bench_gpu_llama *llama = &it->sizes.llama;
@@ -376,6 +403,7 @@ void bench_gpu_memory(bench_gpu_fixture *fixture)
     ends_measure(fixture);
     bench_gpu_refill(fixture);
     llama_measure(fixture);
+    cached_measure(fixture);
     bench_gpu_refill(fixture);
     adam_measure(fixture);
 }
