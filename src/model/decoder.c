@@ -28,14 +28,37 @@ static uint64_t micro_batch_rows(const tide_decoder_options *options)
     return (uint64_t)options->seq_len * options->micro_batch_sequences;
 }
 
+/* How many positions tokens have. */
+static uint32_t positions(const tide_decoder_options *options)
+{
+    return tide_decoder_generates(options) ? options->cache_tokens : options->seq_len;
+}
+
 /* Elements of the table of rotary positions. */
 static uint64_t rope_elements(const tide_decoder_options *options)
 {
-    return options->config.family->rotary ? (uint64_t)options->seq_len * options->config.head_width : 0;
+    return options->config.family->rotary ? (uint64_t)positions(options) * options->config.head_width : 0;
+}
+
+/* Neither targets nor losses, but a residual and the cache. */
+static tide_decoder_region generating_layout(const tide_decoder_options *options)
+{
+    const uint64_t rows = micro_batch_rows(options);
+    tide_decoder_region region = {.inputs_offset = 0};
+    region.logits_offset = tide_align_up(rows * sizeof(int32_t));
+    region.rope_offset = region.logits_offset + tide_align_up(options->config.vocab_size * sizeof(float));
+    region.residual_offset = region.rope_offset + tide_align_up(rope_elements(options) * sizeof(float));
+    region.keys_offset = region.residual_offset + tide_align_up(tide_decoder_residual_part_bytes(options));
+    region.values_offset =
+        region.keys_offset + options->config.layers * tide_decoder_cache_layer_bytes(options);
+    region.bytes = region.values_offset + options->config.layers * tide_decoder_cache_layer_bytes(options);
+    return region;
 }
 
 tide_decoder_region tide_decoder_region_layout(const tide_decoder_options *options)
 {
+    if (tide_decoder_generates(options))
+        return generating_layout(options);
     const uint64_t rows = micro_batch_rows(options);
     const uint64_t token_bytes = tide_align_up(rows * options->micro_batches * sizeof(int32_t));
     tide_decoder_region region = {.inputs_offset = 0};
@@ -88,9 +111,12 @@ static tide_status describe_activation(tide_decoder *model, const char *kind, ui
                                            activation);
 }
 
-/* Describes a block's saved activations next to its residual: forward writes both, backward reads both. */
+/* Describes a block's saved activations next to its residual: forward writes both, backward reads both. A
+ * decoder that generates has its residual in the region. */
 static tide_status describe_activations(tide_decoder *model)
 {
+    if (tide_decoder_generates(&model->options))
+        return TIDE_OK;
     const uint64_t residual_bytes = tide_decoder_residual_part_bytes(&model->options);
     const uint64_t saved_bytes = tide_decoder_saved_part_bytes(&model->options);
     const uint32_t layers = model->options.config.layers;
@@ -134,13 +160,14 @@ static void place_roles(tide_decoder *model)
 static void place_backward(tide_decoder *model, const bool *frozen)
 {
     const tide_model_config *config = &model->options.config;
-    for (size_t i = 0; frozen && i < tide_model_param_count(config); i++) {
+    const bool generates = tide_decoder_generates(&model->options);
+    for (size_t i = 0; (generates || frozen) && i < tide_model_param_count(config); i++) {
         tide_model_param param;
         tide_model_param_describe(config, i, &param);
-        model->frozen[i] = frozen[param.first_tensor];
+        model->frozen[i] = generates || frozen[param.first_tensor];
     }
     model->options.frozen = model->frozen;
-    model->lowest_trained = tide_decoder_lowest_trained(config, frozen);
+    model->lowest_trained = generates ? config->layers : tide_decoder_lowest_trained(config, frozen);
     model->trains_embedding = tide_decoder_is_trained(model, TIDE_ROLE_TOKEN_EMBEDDING, 0) ||
                               tide_decoder_is_trained(model, TIDE_ROLE_POSITION_EMBEDDING, 0);
     /* blocks that backward does not reach save nothing */
@@ -170,7 +197,8 @@ static tide_status allocate(const tide_decoder_options *options, tide_decoder **
         tide_decoder_destroy(made);
         return tide_fail(TIDE_ERROR_NO_MEMORY, "no memory for a model of %zu layers", layers);
     }
-    memcpy(made->recompute, options->recompute, layers * sizeof *made->recompute);
+    if (!tide_decoder_generates(options))
+        memcpy(made->recompute, options->recompute, layers * sizeof *made->recompute);
     made->options.recompute = made->recompute;
     place_roles(made);
     place_backward(made, options->frozen);
@@ -184,6 +212,9 @@ tide_status tide_decoder_create(const tide_decoder_options *options, tide_decode
     assert(tide_model_config_is_valid(&options->config));
     assert(options->seq_len > 0 && options->seq_len <= options->config.context);
     assert(options->micro_batch_sequences > 0 && options->micro_batches > 0);
+    assert(!tide_decoder_generates(options) || (options->seq_len == 1 && options->micro_batches == 1 &&
+                                                options->micro_batch_sequences <= options->cache_tokens &&
+                                                options->cache_tokens <= options->config.context));
     tide_decoder *made = NULL;
     tide_status status = allocate(options, &made);
     if (status != TIDE_OK)
@@ -402,12 +433,11 @@ static tide_status write_tokens(tide_decoder *model, uint64_t offset, const int3
     return tide_write(model->pool, region_at(model, offset), tokens, count * sizeof *tokens);
 }
 
-/* Writes the table of rotary positions to the region, once, before the first pass. */
-static tide_status write_rope(tide_decoder *model)
+tide_status tide_decoder_write_rope(tide_decoder *model)
 {
     if (!model->rope_table)
         return TIDE_OK;
-    tide_rope_table(&model->options.config, model->options.seq_len, model->rope_table);
+    tide_rope_table(&model->options.config, positions(&model->options), model->rope_table);
     const tide_status status =
         tide_write(model->pool, region_at(model, model->region.rope_offset), model->rope_table,
                    rope_elements(&model->options) * sizeof *model->rope_table);
@@ -424,7 +454,7 @@ tide_status tide_decoder_upload(tide_decoder *model, const tide_decoder_batch *b
     const uint64_t tokens = micro_batch_rows(&model->options) * model->options.micro_batches;
     model->learned = batch->learned;
     model->has_documents = batch->starts != NULL;
-    tide_status status = write_rope(model);
+    tide_status status = tide_decoder_write_rope(model);
     if (status == TIDE_OK)
         status = write_tokens(model, region->inputs_offset, batch->inputs, tokens);
     if (status == TIDE_OK)
@@ -436,7 +466,8 @@ tide_status tide_decoder_upload(tide_decoder *model, const tide_decoder_batch *b
 
 static tide_status run_slice(tide_decoder *model, const tide_decoder_op *op, tide_op_builder *builder)
 {
-    const tide_status status = tide_op_slice(model->pool, builder->micro_batch);
+    const bool has_slices = !tide_decoder_generates(&model->options);
+    const tide_status status = has_slices ? tide_op_slice(model->pool, builder->micro_batch) : TIDE_OK;
     if (status != TIDE_OK)
         return status;
     builder->workspace = (uintptr_t)tide_workspace(model->pool);
@@ -494,13 +525,13 @@ tide_status tide_decoder_loss(tide_decoder *model, double *loss)
     return TIDE_OK;
 }
 
-/* Runs one op for a single sequence, which takes the place of the first micro-batch. */
-static tide_status run_sample_op(tide_decoder *model, uint32_t index, uint32_t position)
+tide_status tide_decoder_run_one(tide_decoder *model, uint32_t index, const tide_op_builder *shape)
 {
     const tide_decoder_op *op = &model->ops[index];
     tide_op_builder builder = tide_op_builder_of(model, op);
-    builder.sequences = 1;
-    builder.position = position;
+    builder.sequences = shape->sequences;
+    builder.first = shape->first;
+    builder.position = shape->position;
     tide_status status = tide_op_begin(model->pool, op->handle);
     if (status == TIDE_OK)
         status = run_slice(model, op, &builder);
@@ -509,18 +540,20 @@ static tide_status run_sample_op(tide_decoder *model, uint32_t index, uint32_t p
 
 tide_status tide_decoder_logits(tide_decoder *model, const int32_t *tokens, uint32_t position, float *logits)
 {
-    assert(position < model->options.seq_len);
+    assert(position < model->options.seq_len && !tide_decoder_generates(&model->options));
     const tide_decoder_order *order = &model->order;
+    /* a single sequence takes the place of the first micro-batch */
+    const tide_op_builder one = {.sequences = 1, .position = position};
     model->has_documents = false;
-    tide_status status = write_rope(model);
+    tide_status status = tide_decoder_write_rope(model);
     if (status == TIDE_OK)
         status = write_tokens(model, model->region.inputs_offset, tokens, model->options.seq_len);
     if (status == TIDE_OK)
-        status = run_sample_op(model, order->embedding, position);
+        status = tide_decoder_run_one(model, order->embedding, &one);
     for (uint32_t layer = 0; status == TIDE_OK && layer < model->options.config.layers; layer++)
-        status = run_sample_op(model, order->first_evaluation_block + layer, position);
+        status = tide_decoder_run_one(model, order->first_evaluation_block + layer, &one);
     if (status == TIDE_OK)
-        status = run_sample_op(model, order->logits, position);
+        status = tide_decoder_run_one(model, order->logits, &one);
     if (status != TIDE_OK)
         return status;
     return tide_read(model->pool, logits, region_at(model, model->region.logits_offset),

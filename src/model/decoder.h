@@ -21,6 +21,10 @@
  * workspace of its backward op, by the same kernels from the same stored residual. Both give the same
  * bits.
  *
+ * A decoder that generates (options.cache_tokens) has other ops: embedding, blocks and logits, for a few tokens
+ * of one sequence. Keys and values of the tokens before them lie in a cache in the pool's region, so a token
+ * costs a pass of one row (decoder_cached.h). All its params are frozen: it needs neither gradients nor state.
+ *
  * The caller opens and closes the pool's steps. A failure leaves the step open; the caller must abort it. */
 #ifndef TIDE_MODEL_DECODER_H
 #define TIDE_MODEL_DECODER_H
@@ -42,7 +46,11 @@ typedef struct tide_decoder_options {
     uint32_t seq_len; /* 1 .. context */
     uint32_t micro_batch_sequences;
     uint32_t micro_batches; /* those that this process runs */
-    uint32_t sum_groups;    /* of the pool that will run the model (tidepool/pool.h, section 5), at least 1 */
+    /* 0: the decoder trains. Otherwise it generates, and its cache has space for so many tokens, 1 .. context;
+     * seq_len and micro_batches must be 1, micro_batch_sequences is the number of tokens of a long pass, at
+     * most cache_tokens, and recompute and frozen are not read */
+    uint32_t cache_tokens;
+    uint32_t sum_groups; /* of the pool that will run the model (tidepool/pool.h, section 5), at least 1 */
     /* [layers]: does the block recompute its activations? Blocks that backward does not reach save nothing
      * anyway. Read during create only */
     const bool *recompute;
@@ -62,6 +70,8 @@ typedef struct tide_decoder_region {
     uint64_t loss_sums_offset; /* the sum of each micro-batch's losses, doubles */
     uint64_t logits_offset;    /* logits of one position, fp32 */
     uint64_t rope_offset;      /* the table of rotary positions, if the family has them */
+    /* of a decoder that generates: the residual of a pass's tokens, and the cache, of each layer in turn */
+    uint64_t residual_offset, keys_offset, values_offset;
     uint64_t bytes;
 } tide_decoder_region;
 

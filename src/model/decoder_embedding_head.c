@@ -32,14 +32,15 @@ static const int32_t *inputs(const tide_op_builder *builder)
 void tide_decoder_embedding(tide_op_builder *builder)
 {
     const tide_decoder_options *options = &builder->model->options;
+    const char *wpe = tide_decoder_weight(builder, TIDE_ROLE_POSITION_EMBEDDING);
     const tide_embedding_args args = {
         .tokens = inputs(builder),
         .starts = tide_decoder_starts(builder),
         .wte = tide_decoder_weight(builder, TIDE_ROLE_TOKEN_EMBEDDING),
-        .wpe = tide_decoder_weight(builder, TIDE_ROLE_POSITION_EMBEDDING),
+        .wpe = wpe ? wpe + tide_decoder_bytes(builder, builder->first * tide_decoder_width(builder)) : NULL,
         .out = tide_decoder_residual(builder, 0),
         .rows = tide_decoder_rows(builder),
-        .sequence_length = options->seq_len,
+        .sequence_length = tide_decoder_row_positions(builder),
         .width = options->config.width,
         .vocabulary = options->config.vocab_size,
         .dtype = options->dtype,

@@ -6,6 +6,7 @@
  *   decoder_block.c            a transformer block, forward and backward
  *   decoder_parts.c            activation function and attention, where families differ
  *   decoder_embedding_head.c   embedding, head, logits
+ *   decoder_cached.c           the passes of a decoder that generates; calls decoder.c
  *
  * An op builder runs one op's code for one micro-batch. The code runs first as a dry run, when the op is
  * described: it launches nothing, prepares matmuls, and counts operations and workspace. Later the same code
@@ -73,7 +74,8 @@ struct tide_op_builder {
     tide_decoder *model;
     uint32_t layer;
     uint32_t micro_batch;
-    uint32_t sequences; /* of the micro-batch; 1 when sampling */
+    uint32_t sequences; /* of the micro-batch; 1 when sampling; a generating pass's tokens, one a sequence */
+    uint32_t first;     /* of a generating pass: the position of its first token; otherwise 0 */
     uint32_t position;  /* of the op for logits only: the row whose logits it computes */
     bool dry_run;
     tide_status status; /* of the first launch that failed; the builder launches nothing after it */
@@ -121,11 +123,39 @@ TIDE_NODISCARD tide_status tide_decoder_describe_ops(tide_decoder *model);
 /* An op builder for a real run of the op's first micro-batch. */
 tide_op_builder tide_op_builder_of(tide_decoder *model, const tide_decoder_op *op);
 
+/* --- running --- */
+
+/* Write the table of rotary positions to the region, once, before the first pass. */
+TIDE_NODISCARD tide_status tide_decoder_write_rope(tide_decoder *model);
+/* Run op `index` for one micro-batch: for as many sequences, with the first position and the position, that
+ * `builder` has. */
+TIDE_NODISCARD tide_status tide_decoder_run_one(tide_decoder *model, uint32_t index,
+                                                const tide_op_builder *shape);
+
 /* --- sizes and addresses --- */
+
+static inline bool tide_decoder_generates(const tide_decoder_options *options)
+{
+    return options->cache_tokens > 0;
+}
 
 static inline size_t tide_decoder_rows(const tide_op_builder *builder)
 {
     return (size_t)builder->sequences * builder->model->options.seq_len;
+}
+
+/* After how many rows positions begin anew. */
+static inline size_t tide_decoder_row_positions(const tide_op_builder *builder)
+{
+    const tide_decoder_options *options = &builder->model->options;
+    return tide_decoder_generates(options) ? tide_decoder_rows(builder) : options->seq_len;
+}
+
+/* Bytes of the cached keys of one layer, or of its values. */
+static inline uint64_t tide_decoder_cache_layer_bytes(const tide_decoder_options *options)
+{
+    return tide_align_up((uint64_t)options->cache_tokens * tide_model_kv_width(&options->config) *
+                         tide_dtype_bytes(options->dtype));
 }
 
 static inline size_t tide_decoder_width(const tide_op_builder *builder)
@@ -176,7 +206,8 @@ static inline bool tide_decoder_passes_on(const tide_decoder *model, uint32_t la
  * run must not read or write there. */
 void *tide_decoder_weight(const tide_op_builder *builder, tide_role role);
 float *tide_decoder_gradient(const tide_op_builder *builder, tide_role role);
-/* This micro-batch's part of residual `index`. */
+/* This micro-batch's part of residual `index`. A decoder that generates has one residual, which every block
+ * overwrites. */
 void *tide_decoder_residual(const tide_op_builder *builder, uint32_t index);
 /* The address `offset` bytes into the region. */
 void *tide_decoder_region_at(const tide_op_builder *builder, uint64_t offset);

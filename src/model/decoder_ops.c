@@ -12,6 +12,8 @@
  *     evaluation head      READ head, last norm       L READ LAST
  *     logits               READ head, last norm       L READ LAST
  *
+ * A decoder that generates has embedding, evaluation blocks and logits alone, without residuals.
+ *
  * A frozen param has no GRAD. The weights of linear layers and, in the head's op, the head's weight have
  * both GRAD and OVERWRITE.
  *
@@ -226,6 +228,7 @@ static tide_status measure_all(tide_decoder *model, const declaration *declared,
 static tide_status describe_op(tide_decoder *model, const declaration *declared, uint32_t layer,
                                tide_decoder_op_code code)
 {
+    const bool generates = tide_decoder_generates(&model->options);
     tide_decoder_op *op = &model->ops[model->order.count];
     *op = (tide_decoder_op){.layer = layer, .code = code};
     const tide_status status = measure_all(model, declared, op);
@@ -237,8 +240,8 @@ static tide_status describe_op(tide_decoder *model, const declaration *declared,
         .params = declared->params,
         .param_count = declared->param_count,
         .activations = declared->activations,
-        .activation_count = declared->activation_count,
-        .slices = model->options.micro_batches,
+        .activation_count = generates ? 0 : declared->activation_count, /* its residual is in the region */
+        .slices = generates ? 0 : model->options.micro_batches,
         .workspace_bytes = op->workspace_bytes,
     };
     const tide_status added = tide_description_add_op(model->description, &description, &op->handle);
@@ -274,9 +277,24 @@ static tide_status describe_layers(tide_decoder *model, declare declare_op, tide
     return TIDE_OK;
 }
 
+/* The ops of a decoder that generates. */
+static tide_status describe_generating_ops(tide_decoder *model)
+{
+    tide_decoder_order *order = &model->order;
+    tide_status status = describe_one(model, embedding_op, tide_decoder_embedding, &order->embedding);
+    if (status == TIDE_OK)
+        status = describe_layers(model, evaluation_block_op, tide_decoder_block_evaluation, false, 0,
+                                 &order->first_evaluation_block);
+    if (status == TIDE_OK)
+        status = describe_one(model, logits_op, tide_decoder_head_logits, &order->logits);
+    return status;
+}
+
 tide_status tide_decoder_describe_ops(tide_decoder *model)
 {
     tide_decoder_order *order = &model->order;
+    if (tide_decoder_generates(&model->options))
+        return describe_generating_ops(model);
     uint32_t one;
     tide_status status = describe_one(model, embedding_op, tide_decoder_embedding, &order->embedding);
     if (status == TIDE_OK)

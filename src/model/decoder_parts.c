@@ -144,16 +144,18 @@ static void head_norm_backward(tide_op_builder *builder, tide_role role, size_t 
 static void rope(tide_op_builder *builder, void *qk, size_t row, bool backward)
 {
     const tide_decoder_options *options = &builder->model->options;
-    const tide_rope_args args = {.data = qk,
-                                 .table = tide_decoder_region_at(builder, builder->model->region.rope_offset),
-                                 .starts = tide_decoder_starts(builder),
-                                 .rows = tide_decoder_rows(builder),
-                                 .sequence_length = options->seq_len,
-                                 .heads = options->config.heads + options->config.kv_heads,
-                                 .head_width = options->config.head_width,
-                                 .row = row,
-                                 .backward = backward,
-                                 .dtype = options->dtype};
+    const uint64_t first_bytes = (uint64_t)builder->first * options->config.head_width * sizeof(float);
+    const tide_rope_args args = {
+        .data = qk,
+        .table = tide_decoder_region_at(builder, builder->model->region.rope_offset + first_bytes),
+        .starts = tide_decoder_starts(builder),
+        .rows = tide_decoder_rows(builder),
+        .sequence_length = tide_decoder_row_positions(builder),
+        .heads = options->config.heads + options->config.kv_heads,
+        .head_width = options->config.head_width,
+        .row = row,
+        .backward = backward,
+        .dtype = options->dtype};
     tide_decoder_launch(builder, backward ? "rope backward" : "rope", options->kernels->rope, &args,
                         sizeof args, (double)tide_rope_flops(&args), (double)tide_rope_bytes(&args));
 }
@@ -176,6 +178,35 @@ static attention_inputs find_inputs(const tide_op_builder *builder, const tide_d
                               .v_row = query + 2 * kv};
 }
 
+/* Attention of a generating pass's tokens to the layer's cache, to which it adds theirs. */
+static void attend_cached(tide_op_builder *builder, const attention_inputs *in, void *out)
+{
+    const tide_decoder_options *options = &builder->model->options;
+    const tide_decoder_region *region = &builder->model->region;
+    const uint64_t layer_offset = builder->layer * tide_decoder_cache_layer_bytes(options);
+    tide_attention_cached_args args = {
+        .q = in->q,
+        .k = in->k,
+        .v = in->v,
+        .keys = tide_decoder_region_at(builder, region->keys_offset + layer_offset),
+        .values = tide_decoder_region_at(builder, region->values_offset + layer_offset),
+        .out = out,
+        .rows = tide_decoder_rows(builder),
+        .first = builder->first,
+        .heads = options->config.heads,
+        .kv_heads = options->config.kv_heads,
+        .head_width = options->config.head_width,
+        .qk_row = in->qk_row,
+        .v_row = in->v_row,
+        .dtype = options->dtype,
+    };
+    args.workspace = tide_decoder_scratch(builder, options->kernels->attention_cached_workspace_bytes(&args));
+    args.workspace_bytes = builder->scratch_bytes;
+    tide_decoder_launch(builder, "attention to the cache", options->kernels->attention_cached, &args,
+                        sizeof args, (double)tide_attention_cached_flops(&args),
+                        (double)tide_attention_cached_bytes(&args));
+}
+
 void tide_decoder_attention(tide_op_builder *builder, const tide_decoder_activations *at)
 {
     const tide_decoder_options *options = &builder->model->options;
@@ -188,6 +219,10 @@ void tide_decoder_attention(tide_op_builder *builder, const tide_decoder_activat
     }
     if (config->family->rotary)
         rope(builder, in.q, in.qk_row, false);
+    if (tide_decoder_generates(options)) {
+        attend_cached(builder, &in, at->attention);
+        return;
+    }
     tide_attention_args args = {
         .q = in.q,
         .k = in.k,

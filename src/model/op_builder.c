@@ -46,6 +46,8 @@ float *tide_decoder_gradient(const tide_op_builder *builder, tide_role role)
 
 void *tide_decoder_residual(const tide_op_builder *builder, uint32_t index)
 {
+    if (tide_decoder_generates(&builder->model->options))
+        return tide_decoder_region_at(builder, builder->model->region.residual_offset);
     return tide_activation_data(builder->model->pool, builder->model->residuals[index], builder->micro_batch);
 }
 
