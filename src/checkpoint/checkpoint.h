@@ -121,6 +121,11 @@ TIDE_NODISCARD tide_status tide_checkpoint_newest(const tide_files *files, const
 TIDE_NODISCARD tide_status tide_checkpoint_at(const tide_files *files, const char *path,
                                               tide_checkpoint_found *found);
 
+/* Find the checkpoint that `path` means: the one at `path` if it is called step-N, else the newest in that
+ * folder. Statuses of these two; IO: the folder holds none. */
+TIDE_NODISCARD tide_status tide_checkpoint_choose(const tide_files *files, const char *path,
+                                                  tide_checkpoint_found *found);
+
 /* Read the training state of the checkpoint at `path` (DIR/step-N). CORRUPT, IO, UNSUPPORTED, NO_MEMORY. */
 TIDE_NODISCARD tide_status tide_checkpoint_peek(const tide_files *files, const char *path,
                                                 tide_train_state *state);

@@ -124,6 +124,20 @@ tide_status tide_checkpoint_at(const tide_files *files, const char *path, tide_c
     return status;
 }
 
+tide_status tide_checkpoint_choose(const tide_files *files, const char *path, tide_checkpoint_found *found)
+{
+    uint64_t step;
+    tide_checkpoint_found result;
+    if (tide_folder_step_of(path, &step))
+        return tide_checkpoint_at(files, path, found);
+    const tide_status status = tide_checkpoint_newest(files, path, &result);
+    if (status == TIDE_OK && !result.exists)
+        return tide_fail(TIDE_ERROR_IO, "--checkpoint %.900s: it holds no checkpoint", path);
+    if (status == TIDE_OK)
+        *found = result;
+    return status;
+}
+
 /* ---- loading ---- */
 
 typedef struct loading {

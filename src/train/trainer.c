@@ -3,6 +3,7 @@
 
 #include "src/checkpoint/loss_scale.h"
 #include "src/pool/device_factory.h"
+#include "src/train/weights_import.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -136,27 +137,27 @@ static tide_status allocate_batch(tide_trainer *trainer, uint64_t tokens, uint32
 /* Opens and checks the source of the params' values, a checkpoint or a folder of weights, before anything is
  * built. */
 static tide_status find_values(tide_trainer *trainer, const tide_trainer_options *options,
-                               tide_trainer_weights **weights)
+                               tide_weights_import **weights)
 {
     if (!trainer->computes)
         return TIDE_OK;
     const tide_status status = tide_trainer_find(options, &trainer->resumed.from);
     if (status != TIDE_OK || trainer->resumed.from.exists || !options->weights)
         return status;
-    return tide_trainer_weights_open(options, weights);
+    return tide_weights_import_open(&options->model, options->weights, weights);
 }
 
 /* Sets the params to the checkpoint's values, else to those of the folder of weights, else to initial
  * ones. */
 static tide_status fill(tide_trainer *trainer, const tide_trainer_options *options,
-                        const tide_trainer_weights *weights)
+                        const tide_weights_import *weights)
 {
     if (!trainer->computes)
         return TIDE_OK;
     if (trainer->resumed.from.exists)
         return tide_trainer_load(trainer);
     if (weights)
-        return tide_trainer_import(trainer, weights);
+        return tide_weights_import_run(weights, trainer->model, trainer->progress, trainer->progress_context);
     return tide_decoder_init(trainer->model, options->seed, options->pool.progress,
                              options->pool.progress_context);
 }
@@ -178,7 +179,7 @@ tide_status tide_trainer_create(const tide_trainer_options *options, tide_traine
     made->eval_batches = resolved.eval_batches;
     made->predicts = resolved.pool.predict;
     made->computes = !tide_device_factory_is_null(resolved.pool.device);
-    tide_trainer_weights *weights = NULL;
+    tide_weights_import *weights = NULL;
     status = find_values(made, &resolved, &weights);
     if (status == TIDE_OK)
         status = open_data(&resolved, &made->data);
@@ -188,10 +189,10 @@ tide_status tide_trainer_create(const tide_trainer_options *options, tide_traine
         status = tide_trainer_build(&resolved, &made->pool, &made->model, &made->plan);
     if (status == TIDE_OK) {
         made->state = state_at_start(&resolved, made->data);
-        made->state.model.names_otherwise = weights && tide_trainer_weights_named_otherwise(weights);
+        made->state.model.names_otherwise = weights && tide_weights_import_named_otherwise(weights);
         status = fill(made, &resolved, weights);
     }
-    tide_trainer_weights_close(weights);
+    tide_weights_import_close(weights);
     if (status != TIDE_OK) {
         tide_trainer_destroy(made);
         return status;

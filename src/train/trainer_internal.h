@@ -4,7 +4,7 @@
  *   trainer_options.c default options, and refusing wrong ones
  *   trainer_plan.c    chooses recompute and budgets, builds pool and model
  *   trainer_state.c   save and resume
- *   trainer_weights.c import and export of Hugging Face weights
+ *   trainer_weights.c export of Hugging Face weights
  *   trainer_sample.c  text from the model; calls step
  *   trainer_step.c    step, evaluate; check_computes and abort, which the others use
  */
@@ -12,9 +12,6 @@
 #define TIDE_TRAIN_TRAINER_INTERNAL_H
 
 #include "src/train/trainer.h"
-
-/* An open folder of weights, and the list of its model's tensors. */
-typedef struct tide_trainer_weights tide_trainer_weights;
 
 struct tide_trainer {
     tide_data *data; /* NULL: the trainer has no data */
@@ -60,16 +57,6 @@ TIDE_NODISCARD tide_status tide_trainer_find(const tide_trainer_options *options
 /* Load the checkpoint trainer->resumed.from, which must exist, into the params and trainer->state; sets
  * trainer->resumed. */
 TIDE_NODISCARD tide_status tide_trainer_load(tide_trainer *trainer);
-
-/* Open and check the folder options->weights. Statuses of tide_weights_open. The caller closes it, also if an
- * import fails. */
-TIDE_NODISCARD tide_status tide_trainer_weights_open(const tide_trainer_options *options,
-                                                     tide_trainer_weights **weights);
-/* Do the folder's tensors have the family's other names (config.h: names_otherwise)? */
-bool tide_trainer_weights_named_otherwise(const tide_trainer_weights *weights);
-void tide_trainer_weights_close(tide_trainer_weights *weights); /* NULL is allowed */
-/* Set the params to the folder's values. Their moments stay zero. */
-TIDE_NODISCARD tide_status tide_trainer_import(tide_trainer *trainer, const tide_trainer_weights *weights);
 
 /* Upload the trainer's batch into the open step. */
 TIDE_NODISCARD tide_status tide_trainer_upload(tide_trainer *trainer);

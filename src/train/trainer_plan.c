@@ -15,9 +15,9 @@
 
 #include "base/align.h"
 #include "base/minmax.h"
-#include "offload/free_memory.h"
 #include "src/pool/inspect.h"
 #include "src/pool/plan.h"
+#include "src/train/pool_memory.h"
 
 #include <assert.h>
 #include <stdio.h>
@@ -27,16 +27,6 @@ enum {
     MESSAGE_BYTES = 1024,
     ADAMW_BYTES = 3 * sizeof(float) /* of an element: master, momentum and variance */
 };
-
-/* Free memory of the host; 0 if the system does not report it. `shared`: the device uses the host's
- * memory; it refuses more than is available now. With a GPU the run touches the host slots one by one, so
- * memory that a virtual machine gets meanwhile counts too (offload/free_memory.h). */
-static uint64_t free_host_bytes(bool shared)
-{
-    const uint64_t bytes = shared ? tide_topology_available_bytes()
-                                  : tide_free_memory_most_bytes(tide_free_memory_machine_system());
-    return bytes != UINT64_MAX ? bytes : 0;
-}
 
 /* --- building --- */
 
@@ -288,27 +278,6 @@ static tide_trainer_plan describe(const tide_trainer_options *options, const mod
     return plan;
 }
 
-/* Sets pool.free_memory_bytes, of which default budgets are shares, to the system's free memory unless the
- * options give a value. Sets it to 0 if no default budget needs it: those that do (the host's, and the
- * device's if both share one memory) are given, or a null device imitates none. UNSUPPORTED: the
- * system does not report its free memory. */
-static tide_status find_free_memory(const tide_device_factory *factory, tide_trainer_options *options)
-{
-    tide_pool_options *pool = &options->pool;
-    const bool shared = factory->available_bytes == UINT64_MAX;
-    const bool given = pool->host_memory_bytes != 0 && (pool->device_memory_bytes != 0 || !shared);
-    if (given || (!factory->has_data && !options->imitates))
-        pool->free_memory_bytes = 0;
-    if (given || !factory->has_data)
-        return TIDE_OK;
-    if (pool->free_memory_bytes == 0)
-        pool->free_memory_bytes = free_host_bytes(shared);
-    if (pool->free_memory_bytes == 0)
-        return tide_fail(TIDE_ERROR_UNSUPPORTED, "free memory is unknown (/proc/meminfo): %s must be given",
-                         shared ? "both budgets" : "the host budget");
-    return TIDE_OK;
-}
-
 /* Describes the model, and makes its pool or, if `pool` is NULL, only the pool's plan. A refusal says which
  * batch would fit. */
 static tide_status build(const tide_trainer_options *options, const model_variant *variant, tide_pool **pool,
@@ -356,7 +325,7 @@ static tide_status find_machine(tide_trainer_options *options, tide_device_facto
     if (status != TIDE_OK)
         return status;
     tide_kernels_cpu_configure(tide_device_factory_threads(&options->pool));
-    return find_free_memory(factory, options);
+    return tide_pool_memory_find(factory, options->imitates, &options->pool);
 }
 
 /* Completes the options and makes everything of a run that does not depend on data. */

@@ -4,7 +4,6 @@
  * leaves no files. A second signal ends the process at once.
  */
 #include "src/export/export.h"
-#include "src/checkpoint/folder.h"
 #include "tools/command.h"
 #include "tools/export/export_options.h"
 #include "tools/train/stop.h"
@@ -53,18 +52,6 @@ static tide_status stopped_fail(const char *out)
 
 /* ---- the export ---- */
 
-/* Finds the checkpoint: DIR itself if it is called step-N, else the newest in it. */
-static tide_status choose(const tide_export_settings *settings, tide_checkpoint_found *found)
-{
-    uint64_t step;
-    if (tide_folder_step_of(settings->checkpoint, &step))
-        return tide_checkpoint_at(tide_files_posix(), settings->checkpoint, found);
-    const tide_status status = tide_checkpoint_newest(tide_files_posix(), settings->checkpoint, found);
-    if (status == TIDE_OK && !found->exists)
-        return tide_fail(TIDE_ERROR_IO, "--checkpoint %.900s: it holds no checkpoint", settings->checkpoint);
-    return status;
-}
-
 static tide_status run(const tide_export_settings *settings)
 {
     static const tide_weights_dtype dtypes[] = {TIDE_WEIGHTS_DTYPES, TIDE_WEIGHTS_BF16, TIDE_WEIGHTS_F16,
@@ -73,7 +60,7 @@ static tide_status run(const tide_export_settings *settings)
     tide_train_state state;
     tide_making making;
     const tide_files files = files_unless_stopped();
-    tide_status status = choose(settings, &found);
+    tide_status status = tide_checkpoint_choose(tide_files_posix(), settings->checkpoint, &found);
     if (status == TIDE_OK)
         status = tide_checkpoint_peek(tide_files_posix(), found.path, &state);
     if (status != TIDE_OK)
