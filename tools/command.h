@@ -13,6 +13,7 @@ int tide_command_train(int count, char *const *arguments);
 int tide_command_trace(int count, char *const *arguments);
 int tide_command_checkpoint(int count, char *const *arguments);
 int tide_command_export(int count, char *const *arguments);
+int tide_command_generate(int count, char *const *arguments);
 int tide_command_info(int count, char *const *arguments);
 
 /* Print this thread's error message as one line on stderr, after the command's name. Returns the exit status

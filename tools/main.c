@@ -26,6 +26,7 @@ static const command commands[] = {
     {&tide_trace_page, tide_command_trace},
     {&tide_checkpoint_page, tide_command_checkpoint},
     {&tide_export_page, tide_command_export},
+    {&tide_generate_page, tide_command_generate},
     {&tide_info_page, tide_command_info},
 };
 
@@ -123,7 +124,8 @@ int main(int count, char **arguments)
 {
     standard_streams_take();
     if (count < 2) {
-        fputs("tidepool: a command is missing (plan, tune, train, trace, checkpoint, export or info; see "
+        fputs("tidepool: a command is missing (plan, tune, train, trace, checkpoint, export, generate or "
+              "info; see "
               "tidepool --help)\n",
               stderr);
         return TIDE_EXIT_USAGE;

@@ -26,7 +26,7 @@ typedef struct tide_page {
 } tide_page;
 
 extern const tide_page tide_program_page, tide_plan_page, tide_tune_page, tide_train_page, tide_trace_page,
-    tide_checkpoint_page, tide_export_page, tide_info_page;
+    tide_checkpoint_page, tide_export_page, tide_generate_page, tide_info_page;
 
 /* All pages, the program's first. */
 extern const tide_page *const tide_pages[];

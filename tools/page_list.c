@@ -38,8 +38,8 @@ const tide_page tide_program_page = {
 };
 
 const tide_page *const tide_pages[] = {
-    &tide_program_page, &tide_plan_page,       &tide_tune_page,   &tide_train_page,
-    &tide_trace_page,   &tide_checkpoint_page, &tide_export_page, &tide_info_page,
+    &tide_program_page,    &tide_plan_page,   &tide_tune_page,     &tide_train_page, &tide_trace_page,
+    &tide_checkpoint_page, &tide_export_page, &tide_generate_page, &tide_info_page,
 };
 
 const size_t tide_page_count = sizeof tide_pages / sizeof tide_pages[0];

@@ -130,8 +130,9 @@ static tide_status prompt_check(const tide_generator_options *options, const tid
     for (uint64_t i = 0; i < length; i++)
         if (options->prompt[i] < 0 || (uint32_t)options->prompt[i] >= config->vocab_size)
             return tide_fail(TIDE_ERROR_ARGUMENT,
-                             "token %lld, the prompt's %lluth, is outside the vocabulary of %u tokens",
-                             (long long)options->prompt[i], (unsigned long long)i + 1, config->vocab_size);
+                             "token %llu of the prompt is %lld: the vocabulary has tokens 0 to %u",
+                             (unsigned long long)i + 1, (long long)options->prompt[i],
+                             config->vocab_size - 1);
     if (length >= config->context)
         return tide_fail(
             TIDE_ERROR_ARGUMENT,
