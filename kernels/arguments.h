@@ -201,13 +201,14 @@ typedef struct tide_attention_backward_args {
 
 /* ---- causal attention to a cache ---- */
 
-/* Attention of the tokens at positions first .. first + rows - 1 of one sequence, with heads, scale and rows as
- * above. Keys and values of earlier positions are in the cache, and the kernel adds those of its own tokens to
- * it. Each token attends to all positions up to its own. A token's bits do not depend on `first` and `rows`:
- * the tokens of one launch or of several give the same. */
+/* Attention of the tokens at positions first .. first + rows - 1 of one sequence, with heads, scale and
+ * rows as above. Keys and values of earlier positions are in the cache, and the kernel adds those of its
+ * own tokens to it. Each token attends to all positions up to its own. A token's bits do not depend on
+ * `first` and `rows`: the tokens of one launch or of several give the same. */
 typedef struct tide_attention_cached_args {
     const void *q, *k, *v; /* q, k: [rows, qk_row]; v: [rows, v_row] */
-    /* [>= first + rows, kv_heads x head_width]: the kernel reads rows below `first` and writes the next `rows` */
+    /* [>= first + rows, kv_heads x head_width]: the kernel reads rows below `first` and writes the next
+     * `rows` */
     void *keys, *values;
     void *out;       /* [rows, heads x head_width] */
     void *workspace; /* size: attention_cached_workspace_bytes(this struct) */

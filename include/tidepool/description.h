@@ -33,12 +33,12 @@ TIDE_API tide_status tide_description_create(tide_dtype dtype, uint64_t nonmodel
 /* Destroy a description, after the plans and pools made from it. NULL is allowed. */
 TIDE_API void tide_description_destroy(tide_description *description);
 
-/* Add a param of `rank` dimensions (1 to 4), each at least 1; the pool uses only their product. The name is
- * copied and must be unique. `of_class` (types.h) is copied; if it is NULL, the param is trained with AdamW's
- * state and without decay. A step updates every param that is not frozen; if all are frozen, the pool makes
- * forward-only passes alone. A frozen param has neither decay nor state. A state other than AdamW's needs an optimizer of your own
- * (pool.h, section 9). A chunk holds only params with the same state, or only frozen params; there are at
- * most 8 such groups, each of at most 2^48 elements. */
+/* Add a param of `rank` dimensions (1 to 4), each at least 1; the pool uses only their product. The name
+ * is copied and must be unique. `of_class` (types.h) is copied; if it is NULL, the param is trained with
+ * AdamW's state and without decay. A step updates every param that is not frozen; if all are frozen, the
+ * pool makes forward-only passes alone. A frozen param has neither decay nor state. A state other than
+ * AdamW's needs an optimizer of your own (pool.h, section 9). A chunk holds only params with the same
+ * state, or only frozen params; there are at most 8 such groups, each of at most 2^48 elements. */
 TIDE_API tide_status tide_description_add_param(tide_description *description, const char *name,
                                                 const uint64_t *shape, uint32_t rank,
                                                 const tide_param_class *of_class, tide_param *param);

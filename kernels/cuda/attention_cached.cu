@@ -8,10 +8,9 @@
  * The block of a group's first query head also copies the token's key and value to the cache. No block of the
  * same launch reads them there.
  *
- * The kernel is simple rather than fast, and no GPU has run it yet. A model's new token has one block for each
- * head (32 in llama-3.1-8b), which leave most of an H100 idle, and each reads two bytes a lane at a time; the
- * cache of 4096 tokens is 512 MiB there, beside 15 GiB of params that the token reads too.
- */
+ * The kernel is simple rather than fast, and no GPU has run it yet. A model's new token has one block for
+ * each head (32 in llama-3.1-8b), which leave most of an H100 idle, and each reads two bytes a lane at a
+ * time; the cache of 4096 tokens is 512 MiB there, beside 15 GiB of params that the token reads too. */
 #include "kernels/cuda/reduce.h"
 
 enum { CACHED_WARPS = 4, CACHED_THREADS = CACHED_WARPS * WARP_LANES, CACHED_WIDTH_MAX = 256 };

@@ -14,9 +14,9 @@ typedef struct tide_end_tokens {
     size_t count;
 } tide_end_tokens;
 
-/* Read the eos_token_id of a model folder's generation_config.json and config.json, each a token or a list of
- * tokens: those of both files end a text. A missing file or field, and null, name none. CORRUPT: a file is not
- * JSON, or the field is something else; IO, NO_MEMORY. On failure *tokens is unchanged. */
+/* Read the eos_token_id of a model folder's generation_config.json and config.json, each a token or a list
+ * of tokens: those of both files end a text. A missing file or field, and null, name none. CORRUPT: a file
+ * is not JSON, or the field is something else; IO, NO_MEMORY. On failure *tokens is unchanged. */
 TIDE_NODISCARD tide_status tide_end_tokens_read(const tide_files *files, const char *folder,
                                                 tide_end_tokens *tokens);
 void tide_end_tokens_free(tide_end_tokens *tokens);

@@ -129,10 +129,9 @@ static tide_status prompt_check(const tide_generator_options *options, const tid
         return tide_fail(TIDE_ERROR_ARGUMENT, "the prompt is empty: it needs a token at least");
     for (uint64_t i = 0; i < length; i++)
         if (options->prompt[i] < 0 || (uint32_t)options->prompt[i] >= config->vocab_size)
-            return tide_fail(TIDE_ERROR_ARGUMENT,
-                             "token %llu of the prompt is %lld: the vocabulary has tokens 0 to %u",
-                             (unsigned long long)i + 1, (long long)options->prompt[i],
-                             config->vocab_size - 1);
+            return tide_fail(
+                TIDE_ERROR_ARGUMENT, "token %llu of the prompt is %lld: the vocabulary has tokens 0 to %u",
+                (unsigned long long)i + 1, (long long)options->prompt[i], config->vocab_size - 1);
     if (length >= config->context)
         return tide_fail(
             TIDE_ERROR_ARGUMENT,

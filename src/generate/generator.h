@@ -10,8 +10,8 @@
  * TIDE_GENERATOR_PIECE_TOKENS tokens. Params are frozen: 2 bytes each, or 4 in fp32, and they stream through
  * whatever budget the pool has.
  *
- * The tokens are a function of model, prompt, dtype, sampling options and seed, on one machine with one thread
- * count: budgets and the chunk size change none.
+ * The tokens are a function of model, prompt, dtype, sampling options and seed, on one machine with one
+ * thread count: budgets and the chunk size change none.
  *
  * The generator prints nothing. One thread makes all calls. */
 #ifndef TIDE_GENERATE_GENERATOR_H
@@ -45,10 +45,11 @@ typedef struct tide_generator_options {
     tide_pool_options pool;
 } tide_generator_options;
 
-/* No model and no prompt; 256 tokens, temperature 0, top_k 0, seed 1, own_dtype, tide_pool_options_default. */
+/* No model and no prompt; 256 tokens, temperature 0, top_k 0, seed 1, own_dtype,
+ * tide_pool_options_default. */
 void tide_generator_options_default(tide_generator_options *options);
 
-/* What a generator uses. */
+/* A generator's model, limits and memory. */
 typedef struct tide_generator_plan {
     tide_pool_plan pool;
     tide_model_config model;
@@ -63,7 +64,7 @@ typedef struct tide_generator_plan {
 
 /* Create a generator.
  *   ARGUMENT     an option: both or neither of model and checkpoint, a model that is a preset, no prompt, a
- *                token outside the vocabulary, a prompt that the context leaves no place behind, or prompt and
+ *                token outside the vocabulary, a prompt that the context leaves no place behind, prompt and
  *                tokens longer than the model's sliding window, a device that computes nothing
  *   IO, CORRUPT, MISMATCH   the model's files or the checkpoint
  *   BUDGET       as tide_pool_create says
@@ -79,8 +80,9 @@ const tide_generator_plan *tide_generator_plan_get(const tide_generator *generat
 /* The generator's pool, to read its counters. */
 const tide_pool *tide_generator_pool(const tide_generator *generator);
 
-/* Make the next token. *last: it is an end token of the model, or the plan's last. STATE: the last one has been
- * made. NONFINITE: the model's logits are not finite. Others: those of a step; the generator can't go on. */
+/* Make the next token. *last: it is an end token of the model, or the plan's last. STATE: the last one has
+ * been made. NONFINITE: the model's logits are not finite. Others: those of a step; the generator can't go
+ * on. */
 TIDE_NODISCARD tide_status tide_generator_next(tide_generator *generator, int32_t *token, bool *last);
 
 #endif

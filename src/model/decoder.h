@@ -13,17 +13,17 @@
  * logits of one position for sampling. All micro-batches of the local batch pass through an op while its
  * params are resident.
  *
- * Frozen params get no gradient. Backward ends at the lowest block with a trained param, or at the head if
- * no block has one; blocks below it save nothing for backward. If the token or position embedding is
- * trained, backward goes on to the embedding.
+ * Frozen params get no gradient. Backward ends at the lowest block with a trained param, or at the head if no
+ * block has one; blocks below it save nothing for backward. If the token or position embedding is trained,
+ * backward goes on to the embedding.
  *
  * Recompute. A block either saves its activations in an ACTIVATION tensor or computes them again in the
- * workspace of its backward op, by the same kernels from the same stored residual. Both give the same
- * bits.
+ * workspace of its backward op, by the same kernels from the same stored residual. Both give the same bits.
  *
- * A decoder that generates (options.cache_tokens) has other ops: embedding, blocks and logits, for a few tokens
- * of one sequence. Keys and values of the tokens before them lie in a cache in the pool's region, so a token
- * costs a pass of one row (decoder_cached.h). All its params are frozen: it needs neither gradients nor state.
+ * A decoder that generates (options.cache_tokens) has other ops: embedding, blocks and logits, for a few
+ * tokens of one sequence. Keys and values of the tokens before them lie in a cache in the pool's region, so a
+ * token costs a pass of one row (decoder_cached.h). All its params are frozen: it needs neither gradients nor
+ * state.
  *
  * The caller opens and closes the pool's steps. A failure leaves the step open; the caller must abort it. */
 #ifndef TIDE_MODEL_DECODER_H
@@ -46,9 +46,9 @@ typedef struct tide_decoder_options {
     uint32_t seq_len; /* 1 .. context */
     uint32_t micro_batch_sequences;
     uint32_t micro_batches; /* those that this process runs */
-    /* 0: the decoder trains. Otherwise it generates, and its cache has space for so many tokens, 1 .. context;
-     * seq_len and micro_batches must be 1, micro_batch_sequences is the number of tokens of a long pass, at
-     * most cache_tokens, and recompute and frozen are not read */
+    /* 0: the decoder trains. Otherwise it generates, and its cache has space for so many tokens, 1 ..
+     * context; seq_len and micro_batches must be 1, micro_batch_sequences is the number of tokens of a
+     * long pass, at most cache_tokens, and recompute and frozen are not read */
     uint32_t cache_tokens;
     uint32_t sum_groups; /* of the pool that will run the model (tidepool/pool.h, section 5), at least 1 */
     /* [layers]: does the block recompute its activations? Blocks that backward does not reach save nothing

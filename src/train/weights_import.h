@@ -7,8 +7,8 @@
 /* An open folder of weights, and the list of its model's tensors. */
 typedef struct tide_weights_import tide_weights_import;
 
-/* Open and check a folder of this model's weights. Statuses of tide_weights_open; MISMATCH also for a duplicate
- * with other values. */
+/* Open and check a folder of this model's weights. Statuses of tide_weights_open; MISMATCH also for a
+ * duplicate with other values. */
 TIDE_NODISCARD tide_status tide_weights_import_open(const tide_model_config *model, const char *folder,
                                                     tide_weights_import **import);
 void tide_weights_import_close(tide_weights_import *import); /* NULL is allowed */

@@ -1,5 +1,6 @@
-/* Texts of a generator: the likeliest tokens are those of full forward passes, budgets and chunk sizes change
- * no token, sampling is a function of the seed, end tokens and the context end a text. Last, what is refused. */
+/* Texts of a generator: the likeliest tokens are those of full forward passes, budgets and chunk sizes
+ * change no token, sampling is a function of the seed, end tokens and the context end a text. The last
+ * test is of refusals. */
 #include "src/generate/generator.h"
 #include "src/train/trainer_internal.h"
 #include "tests/support/assert_ok.h"

@@ -1,5 +1,5 @@
-/* Attention of new tokens to a cache of keys and values, compared with float64. The tokens of one launch or of
- * several, in whatever pieces, give the same bits and the same cache. */
+/* Attention of new tokens to a cache of keys and values, compared with float64. The tokens of one launch
+ * or of several, in whatever pieces, give the same bits and the same cache. */
 #include "tests/kernels/test_kernels.h"
 
 typedef struct shape {

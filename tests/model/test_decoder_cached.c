@@ -1,6 +1,6 @@
-/* Passes with cached keys and values, against full forward passes (tide_decoder_logits) of the same values: the
- * tiny models of every family in families.golden, whatever the passes' sizes. Then a larger model: every budget
- * and chunk size gives the same bits. */
+/* Passes with cached keys and values, against full forward passes (tide_decoder_logits) of the same
+ * values: the tiny models of every family in families.golden, whatever the passes' sizes. Then a larger
+ * model: every budget and chunk size gives the same bits. */
 #include "src/model/decoder_cached.h"
 #include "tests/model/family_fixture.h"
 #include "tests/support/assert_ok.h"

@@ -79,9 +79,8 @@ const tide_page tide_generate_page = {
         "2\ta command line or a prompt that makes no sense; one line on standard error says what would",
     .environment = "TIDEPOOL_MODULES\ta folder in which the CUDA module, libtidepool_cuda.so, is looked for "
                    "first",
-    .examples =
-        "    tidepool generate --model my-model --prompt-ids prompt.txt\n\n"
-        "A model larger than the memory that it gets, with a text drawn at random:\n\n"
-        "    tidepool generate --checkpoint run --prompt-ids - --device-memory 1GiB --temperature 0.8 "
-        "--report < prompt.txt",
+    .examples = "    tidepool generate --model my-model --prompt-ids prompt.txt\n\n"
+                "A model larger than the memory that it gets, with a text drawn at random:\n\n"
+                "    tidepool generate --checkpoint run --prompt-ids prompt.txt --device-memory 1GiB "
+                "--temperature 0.8",
 };
