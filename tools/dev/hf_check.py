@@ -15,6 +15,8 @@ tokenizer. Then:
                   most 1.5 times that of transformers
     loss          loss and gradient norm of a step with the exported weights differ by at most 1e-5 between
                   both programs
+    answers       tidepool generate continues five prompts with the F32 export, in fp32, by the same 64 tokens as
+                  transformers, up to the first token whose two best logits are nearer than 1e-4
     again         tidepool imports the BF16 export, makes a step with a learning rate of 0 and exports: all
                   files are equal
     unchanged     tidepool imports the first folder, makes a step with a learning rate of 0 and exports: all
@@ -159,6 +161,27 @@ class Check:
         off, norm_off = abs(losses[best] / step["loss"] - 1), abs(norms[best] / step["grad_norm"] - 1)
         self.row("loss and gradient norm", off <= 1e-5 and norm_off <= 1e-5, f"{off:.1e} and {norm_off:.1e} apart")
 
+    def answer(self, folder, prompt):
+        path = self.folder / "prompt"
+        path.write_text(" ".join(map(str, prompt)), encoding="utf-8")
+        told = run(self.program, "generate", "--device", "host", "--dtype", "fp32", "--model", folder,
+                   "--prompt-ids", path, "--tokens", 64)
+        return [int(line) for line in told.splitlines()]
+
+    def answers(self, out):
+        model = transformers.AutoModelForCausalLM.from_pretrained(out, dtype=torch.float32)
+        compared, made, good = 0, 0, True
+        for length in (1, 2, 9, 33, 64):
+            prompt = np.random.default_rng(length).integers(0, VOCABULARY, length)
+            told = model.generate(torch.from_numpy(prompt)[None], do_sample=False, max_new_tokens=64,
+                                  output_logits=True, return_dict_in_generate=True)
+            theirs, ours = told.sequences[0, length:].tolist(), self.answer(out, prompt)
+            best = [torch.topk(logits[0], 2).values for logits in told.logits]
+            sure = next((i for i, two in enumerate(best) if two[0] - two[1] < 1e-4), len(theirs))
+            good &= ours[:sure] == theirs[:sure] and (sure < len(theirs) or len(ours) == len(theirs))
+            compared, made = compared + sure, made + len(theirs)
+        self.row("answers", good and compared > 100, f"{compared} of {made} tokens compared")
+
     def again(self, out):
         self.train(out, "--steps", 1, "--lr", NOTHING, "--export", self.folder / "again")
         same = filecmp.cmpfiles(out, self.folder / "again", [path.name for path in out.iterdir()], shallow=False)
@@ -204,6 +227,7 @@ class Check:
         mine, theirs = (transformers.AutoTokenizer.from_pretrained(folder) for folder in (out, begin))
         self.row("tokenizer", mine("w3 w5 x")["input_ids"] == theirs("w3 w5 x")["input_ids"], f"{len(mine)} tokens")
         self.loss(wide)
+        self.answers(wide)
         self.again(out)
         self.unchanged(begin)
         self.layouts(begin, tokens)
