@@ -20,7 +20,7 @@
 
 struct tide_kernels;
 
-enum { TIDE_MODULE_VERSION = 3, TIDE_GPUS_MAX = 64 };
+enum { TIDE_MODULE_VERSION = 4, TIDE_GPUS_MAX = 64 };
 
 /* The smallest chunk on a GPU: the unit of its mappings. */
 #define TIDE_GPU_CHUNK_BYTES_LEAST (UINT64_C(2) << 20)
