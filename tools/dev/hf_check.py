@@ -15,8 +15,8 @@ tokenizer. Then:
                   most 1.5 times that of transformers
     loss          loss and gradient norm of a step with the exported weights differ by at most 1e-5 between
                   both programs
-    answers       tidepool generate continues five prompts with the F32 export, in fp32, by the same 64 tokens as
-                  transformers, up to the first token whose two best logits are nearer than 1e-4
+    answers       tidepool generate continues five prompts with the F32 export, in fp32, by the same 64 tokens
+                  as transformers, up to the first token whose two best logits are nearer than 1e-4
     again         tidepool imports the BF16 export, makes a step with a learning rate of 0 and exports: all
                   files are equal
     unchanged     tidepool imports the first folder, makes a step with a learning rate of 0 and exports: all
