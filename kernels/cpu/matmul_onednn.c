@@ -20,6 +20,8 @@
  * - fp16 products: version 2 has none, and version 3 only with AVX512-FP16;
  * - products that oneDNN does not have.
  *
+ * Products of one row never come here (row_matmul.c).
+ *
  * oneDNN splits work by the thread count of the calling thread's OpenMP runtime, which the code sets
  * before each run. Even a build without OpenMP can set it, since oneDNN links the runtime.
  *

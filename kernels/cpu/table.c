@@ -17,13 +17,16 @@ static size_t rms_norm_backward_workspace_bytes(const tide_rms_norm_backward_arg
     return 0;
 }
 
-#if TIDE_HAVE_ONEDNN
 static tide_status matmul_prepare(const tide_matmul_args *shape, size_t *workspace_bytes)
 {
     size_t bytes;
     tide_status status = VARIANT(blocked_prepare)(shape, &bytes);
-    if (status == TIDE_OK)
+    if (status == TIDE_OK && VARIANT(row_matmul_takes)(shape))
+        bytes = 0;
+#if TIDE_HAVE_ONEDNN
+    else if (status == TIDE_OK)
         status = tide_onednn_prepare(shape, &bytes);
+#endif
     if (status == TIDE_OK)
         *workspace_bytes = bytes;
     return status;
@@ -31,11 +34,16 @@ static tide_status matmul_prepare(const tide_matmul_args *shape, size_t *workspa
 
 static tide_status matmul(void *stream, const void *arguments)
 {
+    if (VARIANT(row_matmul_takes)(arguments))
+        return VARIANT(row_matmul)(arguments);
+#if TIDE_HAVE_ONEDNN
     bool declined;
     const tide_status status = tide_onednn_matmul(arguments, VARIANT(zero), &declined);
-    return status == TIDE_OK && declined ? VARIANT(blocked)(stream, arguments) : status;
-}
+    if (status != TIDE_OK || !declined)
+        return status;
 #endif
+    return VARIANT(blocked)(stream, arguments);
+}
 
 const tide_cpu_variant VARIANT(variant) = {
     .kernels =
@@ -48,13 +56,8 @@ const tide_cpu_variant VARIANT(variant) = {
             .rms_norm = VARIANT(rms_norm),
             .rms_norm_backward = VARIANT(rms_norm_backward),
             .rope = VARIANT(rope),
-#if TIDE_HAVE_ONEDNN
             .matmul = matmul,
             .matmul_prepare = matmul_prepare,
-#else
-            .matmul = VARIANT(blocked),
-            .matmul_prepare = VARIANT(blocked_prepare),
-#endif
             .logit_rows = 256,
             .bias_backward = VARIANT(bias_backward),
             .attention = VARIANT(attention),

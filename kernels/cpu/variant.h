@@ -39,6 +39,10 @@ tide_status VARIANT(restore)(void *stream, const void *arguments);
 void VARIANT(normals)(const tide_normals_args *args, uint64_t first_block, size_t blocks, float *values);
 void VARIANT(place)(const tide_place_args *args);
 size_t VARIANT(blocked_workspace_bytes)(void);
+/* A product with one row (row_matmul.c), which takes neither preparation nor workspace, and whether it
+ * makes the product of these arguments. */
+bool VARIANT(row_matmul_takes)(const tide_matmul_args *args);
+tide_status VARIANT(row_matmul)(const tide_matmul_args *args);
 tide_status VARIANT(blocked_prepare)(const tide_matmul_args *shape, size_t *workspace_bytes);
 size_t VARIANT(attention_workspace_bytes)(const tide_attention_args *shape);
 size_t VARIANT(attention_backward_workspace_bytes)(const tide_attention_backward_args *shape);

@@ -5,9 +5,9 @@
 #include "tests/support/test_thin.h"
 
 /* In the square shape a transposed operand has the same sizes and leading dimension as one that is not. */
-static const product_shape shapes[] = {{1, 1, 1},      {1, 17, 5},     {7, 1, 3},
-                                       {5, 33, 1},     {24, 24, 24},   {64, 48, 32},
-                                       {130, 257, 70}, {33, 300, 513}, {129, 16, 260}};
+static const product_shape shapes[] = {{1, 1, 1},      {1, 17, 5},    {1, 150, 70}, {7, 1, 3},
+                                       {5, 33, 1},     {24, 24, 24},  {64, 48, 32}, {130, 257, 70},
+                                       {33, 300, 513}, {129, 16, 260}};
 enum { SHAPES = sizeof shapes / sizeof shapes[0] };
 
 /* The tolerance: a sum of k products in fp32 errs by about 2^-24 of its largest partial sum, at worst k
