@@ -85,12 +85,13 @@ static tide_status plan_print(const generate_run *run)
     const uint64_t other_bytes = pool->region_bytes - pool->nonmodel_bytes - pool->workspace_bytes;
     const uint64_t slots_bytes = pool->device_slots * pool->chunk_bytes;
     const uint64_t margin_bytes = pool->device_memory_bytes - slots_bytes - pool->region_bytes;
-    char note[96], text[TIDE_UNITS_TEXT_BYTES], more[TIDE_UNITS_TEXT_BYTES], most[TIDE_UNITS_TEXT_BYTES];
-    fprintf(stderr, "%s, %s params in %s, on %s%s%s; prompt of %s, at most %s more, %zu end tokens\n",
-            plan->model.name, tide_count_format(plan->params, text), tide_dtype_name(plan->dtype),
-            run->options.pool.device, run->no_gpu[0] != '\0' ? ": " : "", run->no_gpu,
+    char note[96], text[TIDE_UNITS_TEXT_BYTES], more[TIDE_UNITS_TEXT_BYTES], most[TIDE_UNITS_TEXT_BYTES],
+        ends[TIDE_UNITS_TEXT_BYTES];
+    fprintf(stderr, "%s, %s params in %s, on %s%s%s; prompt of %s, at most %s more, %s\n", plan->model.name,
+            tide_count_format(plan->params, text), tide_dtype_name(plan->dtype), run->options.pool.device,
+            run->no_gpu[0] != '\0' ? ": " : "", run->no_gpu,
             tide_count_noun(plan->prompt_tokens, "token", more), tide_count_format(plan->tokens, most),
-            plan->end_tokens);
+            tide_count_noun(plan->end_tokens, "end token", ends));
     snprintf(note, sizeof note, "%u chunks of %s", pool->chunks[TIDE_SPACE_PARAM],
              tide_size_format_exact(pool->chunk_bytes, text));
     bytes_print("params", pool->model_bytes, note);
