@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
-"""The program on the CUDA module: losses and norms near the host device's, texts as there, and on
-a GPU the same bits whatever the budgets; test_trainer_matrix.c checks these on the fake. GPT-2 in bf16 and fp16, a Qwen3 in fp32.
+"""The program on the CUDA module: losses and norms near the host device's, texts as there, and on a GPU the
+same bits whatever the budgets; test_trainer_matrix.c checks these on the fake. GPT-2 in bf16 and fp16, a Qwen3
+in fp32.
 
 usage: test_program_on_cuda.py PROGRAM FOLDER fake|gpu          prints TAP
 FOLDER holds the libtidepool_cuda.so. fake: that of tests/gpu/fake, which prints each breach of CUDA's
@@ -99,7 +100,8 @@ def check_texts(bench):
     """A checkpoint's text is the host device's, and the same in little memory."""
     (bench.folder / "prompt").write_text("116 104 101 32 99")
     given = [bench.program, "generate", "--checkpoint", bench.folder / "fp32-full", "--prompt-ids",
-             bench.folder / "prompt", "--tokens", 20, "--temperature", 1, "--chunk-size", "2MiB", "--threads", 1]
+             bench.folder / "prompt", "--tokens", 20, "--temperature", 1, "--chunk-size", "2MiB", "--threads",
+             1]
 
     def text(*options):
         return Run([str(word) for word in (*given, *options)])
@@ -107,7 +109,8 @@ def check_texts(bench):
     host, full = text("--device", "host"), text("--device", "cuda:0")
     bench.tap.ok(full.status == 0 and full.err == "" and full.out == host.out and
                  full.out.count("\n") == 20, "a text is the host device's", full)
-    least = re.search(r"the least budget is (\d+) bytes", text("--device", "cuda:0", "--device-memory", 1).err)
+    refusal = text("--device", "cuda:0", "--device-memory", 1)
+    least = re.search(r"the least budget is (\d+) bytes", refusal.err)
     little = text("--device", "cuda:0", "--device-memory", least.group(1) if least else 1)
     bench.tap.ok(little.status == 0 and little.err == "" and little.out == full.out,
                  "the same in little memory", little)
