@@ -360,12 +360,14 @@ void tide_trace_read_step(tide_trace_reader *reader)
     tide_trace_scan *scan = &reader->scan;
     tide_traced_step row = {0};
     row.step = count(reader, "step");
-    (void)count(reader, "version");
+    const uint64_t version = count(reader, "version");
     row.loss = tide_scan_real(scan, "loss");
     (void)tide_scan_real(scan, "grad_norm");
     (void)tide_scan_real(scan, "lr");
     (void)tide_scan_real(scan, "loss_scale");
     row.tokens = count(reader, "tokens");
+    if (version > 1)
+        (void)count(reader, "learned_tokens");
     row.step_seconds = seconds(reader, "step_seconds");
     (void)tide_scan_real(scan, "tokens_per_second");
     row.compute_seconds = seconds(reader, "compute_seconds");

@@ -33,7 +33,7 @@ TIDE_NODISCARD tide_status tide_metrics_open(const char *path, tide_metrics **me
  * be appended. */
 TIDE_NODISCARD tide_status tide_metrics_begin(tide_metrics *metrics, bool append, uint64_t step);
 
-enum { TIDE_METRICS_VERSION = 1, TIDE_METRICS_LINE_BYTES = 2048 };
+enum { TIDE_METRICS_VERSION = 2, /* 1: without learned_tokens */ TIDE_METRICS_LINE_BYTES = 2048 };
 
 /* Write a step's line with its newline into `text`; *bytes is its length. False: `text` is too small. */
 bool tide_metrics_line(const tide_trainer_report *report, uint64_t tokens, const tide_pool_counters *counters,
