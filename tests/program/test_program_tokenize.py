@@ -14,6 +14,7 @@ import os
 import pty
 import re
 import resource
+import select
 import shutil
 import signal
 import struct
@@ -245,17 +246,19 @@ def refusals(tool, folder, shard):
 
 
 def serve(tool):
-    """Imports the tool's packages once. For each line of standard input, a JSON list of options and of the
-    files for output and errors, runs the tool in a child and prints its exit status."""
+    """Imports the tool's packages once. For each line of standard input, a JSON list of options, variables
+    and the files for input, output and errors, runs the tool in a child and prints its exit status."""
     sys.path.insert(0, str(tool.parent))
-    from tidepool_tokenize import command, decode, run  # noqa: F401 (imported before the children)
+    from tidepool_tokenize import chat, command, decode, run  # noqa: F401 (imported before the children)
     from transformers import AutoTokenizer  # noqa: F401
     for request in sys.stdin:
-        options, *files = json.loads(request)
+        options, variables, *files = json.loads(request)
         child = os.fork()
         if child == 0:
-            for descriptor, path in zip((1, 2), files):
-                os.dup2(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644), descriptor)
+            os.environ.update(variables)
+            for descriptor, path in enumerate(files):
+                flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC if descriptor else os.O_RDONLY
+                os.dup2(os.open(path, flags, 0o644), descriptor)
             try:
                 status = command.main(options, tool)
             except SystemExit as end:
@@ -338,12 +341,13 @@ class Marker:
 class ForkedRun:
     """A run of the tool in a child of the server: as Run, without the second that each import takes."""
 
-    def __init__(self, tool, options):
-        files = [tool.folder / name for name in ("served-out", "served-err")]
+    def __init__(self, tool, options, lines, variables):
+        files = [tool.folder / name for name in ("served-in", "served-out", "served-err")]
+        files[0].write_bytes(lines if isinstance(lines, bytes) else lines.encode())
         server = tool.server()
-        print(json.dumps([list(options), *map(str, files)]), file=server.stdin, flush=True)
+        print(json.dumps([list(options), variables, *map(str, files)]), file=server.stdin, flush=True)
         self.status = int(server.stdout.readline())
-        self.out, self.err = (path.read_text(errors="replace") for path in files)
+        self.out, self.err = (path.read_bytes().decode(errors="replace") for path in files[1:])
 
     def __str__(self):
         return f"exit status {self.status}\n{self.out}\n{self.err}"
@@ -358,10 +362,10 @@ class Tool:
         self.count = 0
         self.serving = None
 
-    def run(self, *options, limits=None):
+    def run(self, *options, limits=None, lines="", variables={}):
         if limits is not None:
             return Run([self.python, str(self.tool), *map(str, options)], limits=limits)
-        return ForkedRun(self, map(str, options))
+        return ForkedRun(self, map(str, options), lines, variables)
 
     def server(self):
         """Returns the process that serves runs, which it starts at the first call."""
@@ -838,8 +842,155 @@ def failed_setup(tool):
         not place.exists(), "--setup without network: one line, nothing left", done)
 
 
+class FakeProgram:
+    """A tidepool whose `generate` appends its options to the file `asked`, writes the prompt to prompt-N, and
+    runs answer-N, lines of sh; `say WORD...` in them prints the ids of these tokens."""
+
+    SCRIPT = """\
+#!/bin/sh
+here=$(dirname "$0")
+echo "$@" >>"$here/asked"
+number=$(wc -l <"$here/asked")
+cat >"$here/prompt-$number"
+. "$here/answer-$number"
+"""
+
+    def __init__(self, tool, *answers):
+        self.folder = tool.out()
+        self.folder.mkdir()
+        self.marker = Marker(tool.folder / "plain")
+        self.number_of = {text: number for number, text in self.marker.bytes.items()}
+        self.path = self.folder / "tidepool"
+        self.path.write_text(self.SCRIPT)
+        self.path.chmod(0o755)
+        for number, answer in enumerate(answers, 1):
+            (self.folder / f"answer-{number}").write_text(re.sub("say [^;\n]*", self._ids, answer) + "\n")
+        template = self.folder / "chatml.jinja"
+        template.write_text(CHATML)
+        self.options = ["--chat-with", str(tool.folder / "plain"), "--template", str(template)]
+        self.variables = {"TIDEPOOL": str(self.path)}
+
+    def _ids(self, say):
+        pieces = [word.encode().decode("unicode_escape").encode("latin-1") for word in say[0].split()[1:]]
+        return "printf '%s\\n' " + " ".join(str(self.number_of[piece]) for piece in pieces)
+
+    def prompt(self, number):
+        ids = [int(line) for line in (self.folder / f"prompt-{number}").read_text().split()]
+        return b"".join(self.marker.bytes[i] for i in ids).decode()
+
+    def asked(self):
+        return (self.folder / "asked").read_text().splitlines()
+
+    def start(self, tool, *options, **streams):
+        command = [tool.python, tool.tool, *self.options, *options]
+        return subprocess.Popen(command, env=dict(os.environ, **self.variables), preexec_fn=die_with_parent,
+                                **streams)
+
+
+def chat(tool):
+    """The whole conversation is the prompt of each answer; options go on to `tidepool generate`."""
+    fake = FakeProgram(tool, "say he llo <e>", "say b y e \\x1b <e>; echo a report >&2")
+    run = tool.run(*fake.options, "--tokens", 7, "--temperature", 0.5, "--seed", 0, "--", "--dtype", "fp32",
+                   lines="Hi\n\nand\r\n", variables=fake.variables)
+    tool.tap.ok(run.status == 0 and run.out == "hello\nbye\\x1b\n" and run.err == "a report\n",
+                "chat: two answers", run)
+    tool.tap.ok(fake.prompt(1) == "<s>user\nHi<e>\n<s>assistant\n" and
+                fake.prompt(2) == "<s>user\nHi<e>\n<s>assistant\nhello<e>\n<s>user\nand<e>\n<s>assistant\n",
+                "chat: the second prompt holds the first answer", fake.prompt(2))
+    tool.tap.ok(fake.asked() == 2 * [f"generate --model {tool.folder / 'plain'} --prompt-ids - --tokens 7 "
+                                     "--temperature 0.5 --seed 0 --dtype fp32"],
+                "chat: the options of tidepool generate", fake.asked())
+    fake = FakeProgram(tool, "say Hi")
+    run = tool.run(*fake.options, "--ask", "he", lines="not read\n", variables=fake.variables)
+    tool.tap.ok(run.status == 0 and run.out == "Hi\n" and len(fake.asked()) == 1 and
+                "--tokens 256 --temperature 0 " in fake.asked()[0], "chat: --ask asks once, with defaults",
+                run)
+
+
+def chat_letters(tool):
+    """An answer shows as it comes, but no part of a letter does."""
+    fake = FakeProgram(tool, """say Hi \\xf0\\x9f
+until [ -e "$here/go" ]; do sleep 0.02; done
+say \\xa6 \\x8a \\xc3 <e>""")
+    with fake.start(tool, "--ask", "a", stdout=subprocess.PIPE) as process:
+        first = os.read(process.stdout.fileno(), 100)
+        time.sleep(0.2)
+        os.set_blocking(process.stdout.fileno(), False)
+        early = process.stdout.read()
+        os.set_blocking(process.stdout.fileno(), True)
+        (fake.folder / "go").touch()
+        rest = process.stdout.read()
+    tool.tap.ok(process.returncode == 0 and first == b"Hi" and early is None and
+                rest.decode() == "\U0001f98a\ufffd\n", "chat: letters come whole", (first, early, rest))
+
+
+def chat_terminal(tool):
+    """Ctrl-C ends an answer, of which the conversation keeps what was shown; Ctrl-D ends the conversation."""
+    fake = FakeProgram(tool, "say he llo; exec sleep 100", "say b y e <e>")
+    ours, theirs = pty.openpty()
+    process = fake.start(tool, stdin=theirs, stdout=theirs, stderr=theirs)
+    os.close(theirs)
+    said, read = b"", 0
+
+    def wait_for(text):
+        """Reads on behind the last text that it waited for."""
+        nonlocal said, read
+        while text not in said[read:] and select.select([ours], [], [], 60)[0]:
+            try:
+                said += os.read(ours, 4096)
+            except OSError:  # the terminal of a program that has ended
+                break
+        read = said.find(text, read) + len(text)
+
+    wait_for(b"> ")
+    os.write(ours, b"Hi\n")
+    wait_for(b"hello")
+    process.send_signal(signal.SIGINT)
+    wait_for(b"> ")
+    os.write(ours, b"and\n")
+    wait_for(b"bye")
+    wait_for(b"> ")
+    os.write(ours, b"\x04")
+    status = process.wait(timeout=60)
+    os.close(ours)
+    tool.tap.ok(
+        status == 0 and "hello<e>\n<s>user\nand<e>" in fake.prompt(2) and said.count(b"> ") == 3,
+        f"chat on a terminal: status {status}, the answer that was ended is kept", repr(said))
+
+
+def chat_failures(tool):
+    """Whatever is wrong: one line."""
+    says = FakeProgram(tool, "echo 'tidepool generate: no room' >&2; exit 1")
+    for name, fake, options, status, part in (
+        ("tidepool fails", says, (), 1, "^tidepool-tokenize: tidepool generate: no room$"),
+        ("tidepool dies", FakeProgram(tool, "kill -9 $$"), (), 1, "generate ended with status -9"),
+        ("no ids", FakeProgram(tool, "echo nonsense"), (), 1, "printed no id: nonsense"),
+        ("no program", None, (), 1, "TIDEPOOL names /nowhere, which is no program"),
+        ("with --out", says, ("--out", "x"), 2, "--out does not go with --chat-with"),
+        ("--temperature", says, ("--temperature", "-1"), 2, "-1: not a number from 0 to 1000"),
+    ):
+        fake, variables = fake or says, fake.variables if fake else {"TIDEPOOL": "/nowhere"}
+        for made in fake.folder.glob("asked"):
+            made.unlink()
+        run = tool.run(*fake.options, *options, lines="a\n", variables=variables)
+        tool.tap.ok(
+            run.status == status and run.err.count("\n") == 1 and re.search(part, run.err) is not None and
+            run.out.strip() == "", f"chat: {name}: status {status}, one line", run)
+    plain = tool.folder / "plain"
+    for options, status, part in ((("--chat-with", plain), 1, "no chat template: say --template FILE"),
+                                  (("--chat-with", "/nowhere"), 1, "--chat-with /nowhere: it is no folder"),
+                                  (("--ask", "a"), 2, "--ask needs --chat-with"),
+                                  (("--tokenizer", plain, "--", "a"), 2, "-- needs --chat-with")):
+        tool.refused("chat: " + " ".join(map(str, options)), status, part,
+                     tool.run(*options, variables=says.variables))
+    run = tool.run(*says.options, lines=b"\xff\n", variables=says.variables)
+    tool.tap.ok(run.status == 1 and run.err == "tidepool-tokenize: stdin:1: byte 1 is not UTF-8\n",
+                "chat: a line that is no text", run)
+
+
 CASES = [failed_setup, marked_conversations, learn_all, texts, bad_lines, splits, shards, stems,
-         refusals_of_decode, usage, failures, interrupted, terminal]
+         refusals_of_decode, usage, failures, interrupted, terminal, chat, chat_letters, chat_terminal,
+         chat_failures]
 
 
 def main(tool_path, *names):

@@ -64,12 +64,15 @@ def _act(options, arguments, launcher):
     if hasattr(sys.stdout, "reconfigure"):
         sys.stdout.reconfigure(encoding="utf-8", errors="replace")
     try:
-        from . import decode, run, tokenizer
+        from . import chat, decode, run, tokenizer
     except ImportError as error:
         raise Failure(
             f"a Python package does not work: {reason(error)}: run tidepool-tokenize --setup") from error
     if options.decode is not None:
         decode.decode(options.decode, lambda: tokenizer.Tokenizer(options.tokenizer), options.documents)
+        return
+    if options.chat_with is not None:
+        chat.chat(options, launcher, Stopped)
         return
     made = run.Run(options)
     run.print_summary(made.go())

@@ -6,11 +6,12 @@ from .inputs import Input
 
 PROGRAM = "tidepool-tokenize"
 DESCRIPTION = """\
-Turns text and conversations into shards of tokens for `tidepool train --data`.
+Turns text and conversations into shards of tokens for `tidepool train --data`, and talks with a model.
 
   tidepool-tokenize --setup
   tidepool-tokenize --tokenizer DIR --out DIR (--text FILE... | --jsonl FILE... | --chat FILE...) [options]
   tidepool-tokenize --tokenizer DIR --decode FILE [--documents N]
+  tidepool-tokenize --chat-with DIR [--ask TEXT] [options] [-- options of tidepool generate]
 """
 EPILOG = """\
 A line of JSONL is one of
@@ -24,8 +25,11 @@ renders otherwise once others follow it becomes a document of its own. What foll
 left out. A first message of the assistant is not learned if the template can't render the prompt for it.
 
 --decode prints a line for each document and its text, special tokens included; learned tokens stand between
-\u27e6 and \u27e7, control characters as \\x1b. An input FILE may be - for standard input. Exit status: 0,
-1 if it failed, 2 for wrong options.
+\u27e6 and \u27e7, control characters as \\x1b. An input FILE may be - for standard input.
+
+--chat-with reads questions from standard input, one a line, and prints the answers as tidepool makes them.
+Ctrl-C ends an answer, Ctrl-D the conversation. TIDEPOOL names the program where it is neither beside this one
+nor in PATH. Exit status: 0, 1 if it failed, 2 for wrong options.
 """
 
 
@@ -64,6 +68,16 @@ def fraction(text):
     return value
 
 
+def temperature(text):
+    try:
+        value = float(text)
+    except ValueError:
+        value = -1
+    if not 0 <= value <= 1000:
+        raise argparse.ArgumentTypeError(f"{text}: not a number from 0 to 1000")
+    return value
+
+
 def parser():
     made = Parser(prog=PROGRAM, description=DESCRIPTION, epilog=EPILOG, usage=argparse.SUPPRESS,
                   allow_abbrev=False, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -84,28 +98,39 @@ def parser():
         "(default: assistant)")
     add("--eval-fraction", metavar="F", type=fraction,
         help="share of lines that go to files named val (default: 0)")
-    add("--seed", metavar="N", type=whole(0), help="draws the lines of --eval-fraction (default: 1)")
+    add("--seed", metavar="N", type=whole(0),
+        help="draws the lines of --eval-fraction, or of a chat the tokens (default: 1)")
     add("--shard-tokens", metavar="N", type=whole(1), help="most tokens of a file; a document is never cut "
         "(default: 100000000)")
     add("--strict", action="store_true", help="end at the first bad line and write nothing")
     add("--quiet", action="store_true", help="no progress line")
     add("--decode", metavar="FILE", help="print this shard as text")
     add("--documents", metavar="N", type=whole(1), help="print the first N documents only")
+    add("--chat-with", metavar="DIR", help="talk with the model in this folder")
+    add("--ask", metavar="TEXT", help="ask this alone")
+    add("--tokens", metavar="N", type=whole(1), help="most tokens of an answer (default: 256)")
+    add("--temperature", metavar="T", type=temperature,
+        help="0: always the likeliest token; above: draw one, the more freely the higher (default: 0)")
     made.set_defaults(inputs=[])
     return made
 
 
-DEFAULTS = {"learn": "assistant", "eval_fraction": 0.0, "seed": 1, "shard_tokens": 100_000_000}
+DEFAULTS = {"learn": "assistant", "eval_fraction": 0.0, "seed": 1, "shard_tokens": 100_000_000, "tokens": 256,
+            "temperature": 0.0}
 TOKENIZING = ("out", "template", "learn", "eval_fraction", "seed", "shard_tokens", "strict", "quiet",
               "inputs")
+CHATTING = ("ask", "tokens", "temperature", "generate_options")
+WITH_CHAT = ("chat_with", "template", "seed", *CHATTING)
 
 
 def parsed(arguments):
     """Returns the options with their defaults; wrong ones end the program."""
     made = parser()
-    options = made.parse_args(arguments)
-    given = [name for name, value in vars(options).items() if value not in (None, False, [])]
-    given += [name for name in ("eval_fraction", "seed") if getattr(options, name) == 0 and name not in given]
+    cut = arguments.index("--") if "--" in arguments else len(arguments)
+    options = made.parse_args(arguments[:cut])
+    options.generate_options = arguments[cut + 1:]
+    given = [name for name, value in vars(options).items()
+             if not (value is None or value is False or value == [])]  # a 0 was given
     _check(made, options, given)
     for name, value in DEFAULTS.items():
         if getattr(options, name) is None:
@@ -118,13 +143,20 @@ def _check(made, options, given):
         if given != ["setup"]:
             made.error("--setup goes with no other option")
         return
+    if options.chat_with is not None:
+        wrong = next((name for name in given if name not in WITH_CHAT), None)
+        if wrong is not None:
+            made.error(f"{_shown(wrong)} does not go with --chat-with")
+        return
+    wrong = next((name for name in CHATTING if name in given), None)
+    if wrong is not None:
+        made.error(f"{_shown(wrong)} needs --chat-with")
     if options.tokenizer is None:
         made.error("--tokenizer DIR is required")
     if options.decode is not None:
         wrong = next((name for name in TOKENIZING if name in given), None)
         if wrong is not None:
-            name = "an input" if wrong == "inputs" else "--" + wrong.replace("_", "-")
-            made.error(f"{name} does not go with --decode")
+            made.error(f"{_shown(wrong)} does not go with --decode")
         return
     if options.documents is not None:
         made.error("--documents needs --decode")
@@ -134,3 +166,8 @@ def _check(made, options, given):
         made.error("an input is required: --text, --jsonl or --chat")
     if sum(one.path == "-" for one in options.inputs) > 1:
         made.error("standard input can be read once only")
+
+
+def _shown(name):
+    """Returns an option as the user wrote it."""
+    return {"inputs": "an input", "generate_options": "--"}.get(name, "--" + name.replace("_", "-"))

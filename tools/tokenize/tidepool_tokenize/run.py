@@ -10,10 +10,10 @@ import numpy as np
 from . import inputs as reading
 from .conversation import Conversations
 from .documents import Documents
-from .faults import BadLine, Failure, reason
+from .faults import BadLine, Failure
 from .output import Output, stem_of
 from .progress import Progress
-from .template import Template
+from .template import no_template, template_of
 from .tokenizer import Tokenizer
 
 BATCH_LETTERS = 1 << 20
@@ -40,24 +40,11 @@ class Run:
     def _conversations(self):
         """Returns the renderer of conversations; None without a chat template, if no input needs one for
         sure."""
-        source = None
-        if self.options.template is not None:
-            try:
-                with open(self.options.template, encoding="utf-8") as file:
-                    source = file.read()
-            except (OSError, UnicodeDecodeError) as error:
-                raise Failure(
-                    f"--template {self.options.template}: {getattr(error, 'strerror', None) or reason(error)}"
-                ) from error
-        elif not self.tokenizer.model.chat_template:
+        template = template_of(self.tokenizer, self.options.template)
+        if template is None:
             if any(one.kind == "chat" for one in self.options.inputs):
-                raise Failure(
-                    f"the tokenizer in {self.options.tokenizer} has no chat template: say --template FILE")
+                raise Failure(no_template(self.tokenizer.folder))
             return None
-        try:
-            template = Template(self.tokenizer.model, source)
-        except ValueError as error:
-            raise Failure(f"the tokenizer in {self.options.tokenizer}: {reason(error)}") from error
         return Conversations(template, self.tokenizer.special_tokens, self.tokenizer.end_token)
 
     def go(self):

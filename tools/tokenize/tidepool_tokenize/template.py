@@ -45,6 +45,29 @@ def _compiled(source, began):
         raise Failure(f"the chat template:{line} {reason(error)}") from error
 
 
+def no_template(folder):
+    return f"the tokenizer in {folder} has no chat template: say --template FILE"
+
+
+def template_of(tokenizer, file):
+    """Returns the template that the file holds, or without one (None) the tokenizer's; None if it has
+    none."""
+    source = None
+    if file is not None:
+        try:
+            with open(file, encoding="utf-8") as opened:
+                source = opened.read()
+        except (OSError, UnicodeDecodeError) as error:
+            why = getattr(error, "strerror", None) or reason(error)
+            raise Failure(f"--template {file}: {why}") from error
+    elif not tokenizer.model.chat_template:
+        return None
+    try:
+        return Template(tokenizer.model, source)
+    except ValueError as error:
+        raise Failure(f"the tokenizer in {tokenizer.folder}: {reason(error)}") from error
+
+
 class Template:
 
     def __init__(self, tokenizer, source=None):

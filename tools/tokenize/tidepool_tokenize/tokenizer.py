@@ -18,11 +18,12 @@ HASH_BYTES = 24
 
 class Tokenizer:
 
-    def __init__(self, folder):
+    def __init__(self, folder, option="--tokenizer"):
+        """`option` is the one that named the folder."""
         if not Path(folder).is_dir():
-            raise Failure(f"--tokenizer {folder}: it is no folder")
+            raise Failure(f"{option} {folder}: it is no folder")
         self.folder = folder
-        self.model = _load(folder)
+        self.model = _load(folder, option)
         self.sha256 = _hash(Path(folder) / "tokenizer.json")
         self.backend = self.model.backend_tokenizer
         self.backend.no_truncation()
@@ -66,6 +67,14 @@ class Tokenizer:
         encodings = self.backend.encode_batch_fast(texts, add_special_tokens=False)
         return [np.array(encoding.ids, np.uint32) for encoding in encodings]
 
+    def ids(self, text):
+        """Returns the ids of a rendered conversation."""
+        return self.backend.encode(text, add_special_tokens=False).ids
+
+    def spoken(self, ids):
+        """Returns the text of an answer, without the special tokens in it."""
+        return self.model.decode(ids, skip_special_tokens=True, clean_up_tokenization_spaces=False)
+
     def decode(self, ids):
         return self.model.decode(ids, skip_special_tokens=False, clean_up_tokenization_spaces=False)
 
@@ -81,7 +90,7 @@ def _learned(draft, encoding):
     return learned
 
 
-def _load(folder):
+def _load(folder, option):
     os.environ.update(HF_HUB_OFFLINE="1", TRANSFORMERS_VERBOSITY="error",
                       TRANSFORMERS_NO_ADVISORY_WARNINGS="1")
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "true")
@@ -89,9 +98,9 @@ def _load(folder):
         from transformers import AutoTokenizer  # takes a second: after the checks of options
         model = AutoTokenizer.from_pretrained(str(folder), local_files_only=True, trust_remote_code=False)
     except Exception as error:  # OSError, ValueError, KeyError, ImportError and others
-        raise Failure(f"--tokenizer {folder}: transformers can't load it: {reason(error)}") from error
+        raise Failure(f"{option} {folder}: transformers can't load it: {reason(error)}") from error
     if not model.is_fast:
-        raise Failure(f"--tokenizer {folder}: it has no fast tokenizer (tokenizer.json)")
+        raise Failure(f"{option} {folder}: it has no fast tokenizer (tokenizer.json)")
     return model
 
 
