@@ -3,22 +3,25 @@
 #include "tests/golden/golden_hash.h"
 #include "tests/support/assert_ok.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-static void read_exactly(FILE *file, void *target, size_t bytes)
+void family_read(FILE *file, void *target, size_t bytes)
 {
     assert_int_equal(fread(target, 1, bytes, file), bytes);
 }
 
-static void read_config(FILE *file, size_t bytes, family_case *to)
+void family_read_config(FILE *file, size_t text_bytes, family_case *to)
 {
-    char *text = malloc(bytes);
+    char *text = malloc(text_bytes);
     assert_non_null(text);
-    read_exactly(file, text, bytes);
-    assert_ok(tide_model_config_parse(text, bytes, to->name, &to->config));
+    family_read(file, text, text_bytes);
+    assert_ok(tide_model_config_parse(text, text_bytes, to->name, &to->config));
     free(text);
+    assert_in_range(to->tensors, 1, FAMILY_TENSORS_MAX);
+    if (to->tensors != tide_model_tensor_count(&to->config))
+        fail_msg("%s: %zu tensors, transformers' %u", to->name, tide_model_tensor_count(&to->config),
+                 to->tensors);
 }
 
 /* tidepool's index of the tensor with that name. */
@@ -42,35 +45,36 @@ static void read_tensor(FILE *file, uint32_t item, family_case *to)
 {
     char name[64];
     uint32_t elements;
-    read_exactly(file, name, sizeof name);
+    family_read(file, name, sizeof name);
     assert_int_equal(name[sizeof name - 1], '\0');
-    read_exactly(file, &elements, sizeof elements);
+    family_read(file, &elements, sizeof elements);
     const size_t index = find_tensor(to, name, elements);
     assert_null(to->gradients[index]);
     to->items[index] = item;
     to->gradients[index] = malloc(elements * sizeof(float));
     assert_non_null(to->gradients[index]);
-    read_exactly(file, to->gradients[index], elements * sizeof(float));
+    family_read(file, to->gradients[index], elements * sizeof(float));
+}
+
+void family_read_tensors(FILE *file, family_case *to)
+{
+    for (uint32_t item = 0; item < to->tensors; item++)
+        read_tensor(file, item, to);
 }
 
 static void read_case(FILE *file, family_case *to)
 {
     uint32_t header[3];
     *to = (family_case){.seq_len = 0};
-    read_exactly(file, to->name, sizeof to->name);
+    family_read(file, to->name, sizeof to->name);
     assert_int_equal(to->name[sizeof to->name - 1], '\0');
-    read_exactly(file, header, sizeof header);
+    family_read(file, header, sizeof header);
     to->seq_len = header[1];
     to->tensors = header[2];
-    read_config(file, header[0], to);
-    assert_in_range(to->tensors, 1, FAMILY_TENSORS_MAX);
-    if (to->tensors != tide_model_tensor_count(&to->config))
-        fail_msg("%s: %zu tensors, transformers' %u", to->name, tide_model_tensor_count(&to->config),
-                 to->tensors);
-    read_exactly(file, to->losses, sizeof to->losses);
-    read_exactly(file, to->norms, sizeof to->norms);
-    for (uint32_t item = 0; item < to->tensors; item++)
-        read_tensor(file, item, to);
+    family_read_config(file, header[0], to);
+    family_read(file, to->losses, sizeof to->losses);
+    family_read(file, to->norms, sizeof to->norms);
+    family_read_tensors(file, to);
 }
 
 void family_golden_load(family_golden *golden)
@@ -79,9 +83,9 @@ void family_golden_load(family_golden *golden)
     uint32_t header[4];
     FILE *file = fopen(TIDE_GOLDEN_FOLDER "/families.golden", "rb");
     assert_non_null(file);
-    read_exactly(file, magic, sizeof magic);
+    family_read(file, magic, sizeof magic);
     assert_memory_equal(magic, "TIDEFAMS", sizeof magic);
-    read_exactly(file, header, sizeof header);
+    family_read(file, header, sizeof header);
     const uint32_t right[4] = {1, FAMILY_STEPS, FAMILY_SEQUENCES, FAMILY_CASES};
     assert_memory_equal(header, right, sizeof header);
     for (int i = 0; i < FAMILY_CASES; i++)

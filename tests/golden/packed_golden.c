@@ -6,34 +6,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-static void read_exactly(FILE *file, void *target, size_t bytes)
-{
-    assert_int_equal(fread(target, 1, bytes, file), bytes);
-}
-
 static void *read_new(FILE *file, size_t bytes)
 {
     void *made = malloc(bytes);
     assert_non_null(made);
-    read_exactly(file, made, bytes);
+    family_read(file, made, bytes);
     return made;
-}
-
-static void read_name(FILE *file, char *name, size_t bytes)
-{
-    read_exactly(file, name, bytes);
-    assert_int_equal(name[bytes - 1], '\0');
-}
-
-static void read_model(FILE *file, size_t text_bytes, family_case *to)
-{
-    char *text = read_new(file, text_bytes);
-    assert_ok(tide_model_config_parse(text, text_bytes, to->name, &to->config));
-    free(text);
-    assert_in_range(to->tensors, 1, FAMILY_TENSORS_MAX);
-    if (to->tensors != tide_model_tensor_count(&to->config))
-        fail_msg("%s: %zu tensors, transformers' %u", to->name, tide_model_tensor_count(&to->config),
-                 to->tensors);
 }
 
 /* Read the int32 arrays and check that a decoder accepts them. */
@@ -56,49 +34,20 @@ static void read_batch(FILE *file, packed_case *to)
     assert_int_equal(learned, to->learned);
 }
 
-/* tidepool's index of the tensor with that name. */
-static size_t find_tensor(const family_case *of, const char *name, uint32_t elements)
-{
-    for (size_t i = 0; i < of->tensors; i++) {
-        tide_model_tensor tensor;
-        tide_model_tensor_describe(&of->config, i, &tensor);
-        if (strcmp(tensor.name, name) != 0)
-            continue;
-        if (tensor.elements != elements)
-            fail_msg("%s: %s has %llu elements, transformers' %u", of->name, name,
-                     (unsigned long long)tensor.elements, elements);
-        return i;
-    }
-    fail_msg("%s: no tensor %s", of->name, name);
-    return 0;
-}
-
-static void read_tensor(FILE *file, uint32_t item, family_case *to)
-{
-    char name[64];
-    uint32_t elements;
-    read_name(file, name, sizeof name);
-    read_exactly(file, &elements, sizeof elements);
-    const size_t index = find_tensor(to, name, elements);
-    assert_null(to->gradients[index]);
-    to->items[index] = item;
-    to->gradients[index] = read_new(file, elements * sizeof(float));
-}
-
 static void read_case(FILE *file, packed_case *to)
 {
     uint32_t header[4];
     *to = (packed_case){.learned = 0};
-    read_name(file, to->model.name, sizeof to->model.name);
-    read_exactly(file, header, sizeof header);
+    family_read(file, to->model.name, sizeof to->model.name);
+    assert_int_equal(to->model.name[sizeof to->model.name - 1], '\0');
+    family_read(file, header, sizeof header);
     to->model.seq_len = header[1];
     to->model.tensors = header[2];
     to->learned = header[3];
-    read_model(file, header[0], &to->model);
-    read_exactly(file, &to->loss, sizeof to->loss);
+    family_read_config(file, header[0], &to->model);
+    family_read(file, &to->loss, sizeof to->loss);
     read_batch(file, to);
-    for (uint32_t item = 0; item < to->model.tensors; item++)
-        read_tensor(file, item, &to->model);
+    family_read_tensors(file, &to->model);
 }
 
 void packed_golden_load(packed_golden *golden)
@@ -107,9 +56,9 @@ void packed_golden_load(packed_golden *golden)
     uint32_t header[3];
     FILE *file = fopen(TIDE_GOLDEN_FOLDER "/packed.golden", "rb");
     assert_non_null(file);
-    read_exactly(file, magic, sizeof magic);
+    family_read(file, magic, sizeof magic);
     assert_memory_equal(magic, "TIDEPACK", sizeof magic);
-    read_exactly(file, header, sizeof header);
+    family_read(file, header, sizeof header);
     const uint32_t right[3] = {1, FAMILY_SEQUENCES, PACKED_CASES};
     assert_memory_equal(header, right, sizeof header);
     for (int i = 0; i < PACKED_CASES; i++)
