@@ -34,9 +34,10 @@ typedef struct family_golden {
  * model's tensors have other names or sizes than transformers'. */
 void family_golden_load(family_golden *golden);
 void family_golden_free(family_golden *golden);
-/* Reading for a golden file of the same models (packed_golden.c): exactly so many bytes; a case's name, the text
- * of its config.json and the number of its tensors; tensors, in the file's order, by tidepool's index. Each
- * fails the test where the file is not as it must be. */
+
+/* To read a golden file of the same models (packed_golden.c): exactly so many bytes; the text of a
+ * config.json, where name and number of tensors are set; the tensors. Each fails the test where the file is
+ * otherwise. */
 void family_read(FILE *file, void *target, size_t bytes);
 void family_read_config(FILE *file, size_t text_bytes, family_case *to);
 void family_read_tensors(FILE *file, family_case *to);

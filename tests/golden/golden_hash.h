@@ -1,5 +1,5 @@
 /* The integer hash from which the goldens' params and tokens come. It gives the same bits as number() and
- * centred() in make_gpt2_golden.py and make_family_golden.py. */
+ * centred() in make_gpt2_golden.py and make_family_golden.py, from which make_packed_golden.py has it. */
 #ifndef TIDE_TESTS_GOLDEN_GOLDEN_HASH_H
 #define TIDE_TESTS_GOLDEN_GOLDEN_HASH_H
 
