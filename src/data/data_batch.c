@@ -8,8 +8,8 @@
  * says which documents a sequence holds in an epoch.
  *
  * Changed files. Another process may write to a file while a run reads it. A resumed run could not repeat
- * a batch that mixes old and new content, so data.c checks after each sequence whether its file has
- * changed. */
+ * a batch that mixes old and new content, so each read of a sequence or document is followed by a check
+ * whether its file has changed. */
 #include "src/data/data_internal.h"
 
 #include "base/align.h"

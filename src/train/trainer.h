@@ -271,8 +271,8 @@ typedef struct tide_trainer_report {
 TIDE_NODISCARD tide_status tide_trainer_step(tide_trainer *trainer, tide_trainer_report *report);
 
 /* Mean loss over the learned tokens of the first eval_batches batches of the validation split; NAN if none is
- * learned. Runs the forward pass only. CORRUPT and IO for the data, as in a step. STATE on the null device.
- * */
+ * learned. Runs the forward pass only. CORRUPT and IO for the data, as in a step. STATE on the null
+ * device. */
 TIDE_NODISCARD tide_status tide_trainer_evaluate(tide_trainer *trainer, double *loss);
 
 typedef struct tide_sample_options {
