@@ -143,6 +143,7 @@ static void a_budget_that_is_too_small_is_refused_with_the_least(void **state)
     int32_t tokens[TOKENS];
     (void)state;
     text_of(&options, tokens, &plan);
+    assert_int_equal(plan.dtype, TIDE_DTYPE_FP32); /* the run's, not a folder's */
     options.pool.device_memory_bytes = plan.pool.least_device_bytes - 1;
     assert_int_equal(tide_generator_create(&options, &generator), TIDE_ERROR_BUDGET);
     assert_int_equal(number_in_message("the least budget is "), plan.pool.least_device_bytes);
@@ -162,6 +163,12 @@ static void a_seed_fixes_the_text_and_another_gives_another(void **state)
     options.seed = 4;
     text_of(&options, other, NULL);
     assert_memory_not_equal(first, other, sizeof first);
+    options.temperature = 1000; /* nearly all tokens are alike, so each number drawn gives another */
+    text_of(&options, other, NULL);
+    int changes = 0;
+    for (int i = 1; i < TOKENS; i++)
+        changes += other[i] != other[i - 1];
+    assert_true(changes > TOKENS / 2);
     options.top_k = 1; /* only the likeliest is left to draw */
     text_of(&options, other, NULL);
     assert_memory_equal(other, full, sure * sizeof *other);
