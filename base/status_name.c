@@ -15,6 +15,7 @@ static const char *const status_names[] = {
     [TIDE_ERROR_IO] = "io",
     [TIDE_ERROR_CORRUPT] = "corrupt",
     [TIDE_ERROR_MISMATCH] = "mismatch",
+    [TIDE_ERROR_PEER] = "peer",
     [TIDE_ERROR_INTERNAL] = "internal",
 };
 

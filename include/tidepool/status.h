@@ -38,6 +38,7 @@ typedef enum tide_status {
     TIDE_ERROR_IO,          /* a file could not be read or written */
     TIDE_ERROR_CORRUPT,     /* a file's content contradicts itself or its checksum */
     TIDE_ERROR_MISMATCH,    /* a file is sound but belongs to another model, data set, seed or batch */
+    TIDE_ERROR_PEER,        /* another rank has failed, ended or called something else (comm.h) */
     TIDE_ERROR_INTERNAL,    /* tidepool's own invariant does not hold: a bug worth reporting */
 } tide_status;
 
