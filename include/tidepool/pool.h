@@ -32,6 +32,7 @@
 #ifndef TIDEPOOL_POOL_H
 #define TIDEPOOL_POOL_H
 
+#include "tidepool/comm.h"
 #include "tidepool/description.h"
 
 #include <stdbool.h>
@@ -78,10 +79,13 @@ typedef enum tide_reshard {
     TIDE_RESHARD_OFF,      /* none, until the step ends */
 } tide_reshard;
 
-/* How ranks, each a process with a device, divide a model (ZeRO, Rajbhandari et al. 2020). Only
- * tide_pool_plan_make takes more than one rank so far. */
+/* How ranks, each with a pool and a device of its own, divide a model (ZeRO, Rajbhandari et al. 2020).
+ * tide_pool_create takes several ranks on the host device only, and only at stage 0 so far;
+ * tide_pool_plan_make all. */
 typedef struct tide_ranks_options {
-    uint32_t count; /* at most TIDE_SUM_GROUPS_MAX; 0: 1 */
+    uint32_t count; /* at most TIDE_RANKS_MAX; 0 or, with a comm, 1: the comm's, else 1 */
+    /* connects this rank with the others (comm.h); it must outlive the pool. NULL: for one rank, and for plans */
+    tide_comm *comm;
     /* 0: every rank has all params and state. 1, 2: each has its share of state and gradients, and gathers
      * all params once a step. Both are one, since gradients use the params' memory. 3: as 2, but params may
      * be dropped and gathered again */

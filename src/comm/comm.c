@@ -92,8 +92,8 @@ tide_status tide_comm_reduce(tide_comm *comm, const tide_comm_reduction *reducti
 tide_status tide_comm_exchange(tide_comm *comm, const void *mine, size_t bytes, void *all)
 {
     if (bytes > TIDE_EXCHANGE_MAX_BYTES || (bytes > 0 && (mine == NULL || all == NULL)))
-        return tide_fail(TIDE_ERROR_ARGUMENT, "tide_comm_exchange: %zu bytes%s, at most %d are allowed", bytes,
-                         mine == NULL || all == NULL ? " at NULL" : "", TIDE_EXCHANGE_MAX_BYTES);
+        return tide_fail(TIDE_ERROR_ARGUMENT, "tide_comm_exchange: %zu bytes%s, at most %d are allowed",
+                         bytes, mine == NULL || all == NULL ? " at NULL" : "", TIDE_EXCHANGE_MAX_BYTES);
     if (comm == NULL) {
         memmove(all, mine, bytes);
         return TIDE_OK;

@@ -18,6 +18,7 @@
 #include "tidepool/types.h"
 
 #include <pthread.h>
+#include <stdbool.h>
 
 /* A part of a collective. All ranks pass ranges with the same bytes and owners in the same order; `data` is
  * this rank's. Of fp32 sums bytes are a multiple of 4. Ranges of 0 bytes are allowed. */

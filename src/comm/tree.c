@@ -8,7 +8,7 @@
 #include <string.h>
 
 enum {
-    BLOCK = 1024,  /* elements at a time, so that partial sums stay in the cache */
+    BLOCK = 1024,   /* elements at a time, so that partial sums stay in the cache */
     LEVELS_MAX = 11 /* partial sums of 1, 2, 4, ... ranks; TIDE_RANKS_MAX is 2^10 */
 };
 static_assert(TIDE_RANKS_MAX <= 1 << (LEVELS_MAX - 1), "the tree has LEVELS_MAX levels");

@@ -95,6 +95,8 @@ static tide_status create_tables(tide_pool *pool)
         status = tide_manager_watch(pool->engine.manager);
     if (status == TIDE_OK)
         status = tide_op_create(pool);
+    if (status == TIDE_OK)
+        status = tide_ranks_create(pool);
     pool->covered = calloc(pool->context.packing->param_count, sizeof *pool->covered);
     if (status == TIDE_OK && pool->covered == NULL)
         status = tide_fail(TIDE_ERROR_NO_MEMORY, "pool: no memory for %u params",
@@ -133,6 +135,8 @@ static void describe(void *of_pool, const void *address, char *text, size_t text
 void tide_pool_unbuild(tide_pool *pool)
 {
     tide_pool_context *context = &pool->context;
+    if (pool->step.is_open) /* else the collectives that are under way end */
+        tide_comm_abort(context->options.ranks.comm, "the pool was destroyed within a step");
     tide_engine_stop(&pool->engine);
     assert(!tide_monitor_is_held(NULL));
     if (context->device != NULL)
@@ -142,6 +146,7 @@ void tide_pool_unbuild(tide_pool *pool)
     tide_order_destroy(&pool->order);
     tide_running_tasks_destroy(&pool->running_tasks);
     tide_op_destroy(pool);
+    tide_ranks_destroy(pool);
     tide_measure_destroy(&pool->telemetry.measure);
 }
 

@@ -11,6 +11,7 @@
 
 #include "kernels/kernels.h"
 #include "offload/device.h"
+#include "src/comm/comm.h"
 #include "src/pool/device_factory.h"
 #include "src/pool/packing.h"
 #include "tidepool/pool.h"
@@ -48,6 +49,22 @@ static inline uint32_t tide_context_add_part(const tide_pool_context *context, t
     return count;
 }
 
+static inline uint32_t tide_context_ranks(const tide_pool_context *context)
+{
+    return context->options.ranks.count;
+}
+
+/* This rank's number; 0 in a plan. */
+static inline uint32_t tide_context_rank(const tide_pool_context *context)
+{
+    return tide_comm_rank(context->options.ranks.comm);
+}
+
+static inline bool tide_context_has_peers(const tide_pool_context *context)
+{
+    return tide_context_ranks(context) > 1;
+}
+
 /* The shard of the params that this rank owns; a plan of several ranks is that of rank 0. */
 static inline tide_shard tide_context_shard(const tide_pool_context *context)
 {
@@ -72,7 +89,8 @@ static inline uint64_t tide_context_ring_bytes(const tide_pool_context *context)
 /* The stream on which gradients are finished. */
 static inline tide_stream tide_context_finish_stream(const tide_pool_context *context)
 {
-    return context->options.checks.finish_beside ? TIDE_STREAM_COLLECTIVE : TIDE_STREAM_COMPUTE;
+    return context->options.checks.finish_beside || tide_context_has_peers(context) ? TIDE_STREAM_COLLECTIVE
+                                                                                    : TIDE_STREAM_COMPUTE;
 }
 
 static inline uint64_t tide_context_element_bytes(const tide_pool_context *context)

@@ -227,16 +227,19 @@ static tide_status launch_rounding(tide_pool *pool, uint32_t use, uint64_t first
     return tide_launch_kernel(pool, &kernel);
 }
 
-static tide_status launch_norm(tide_pool *pool, uint32_t use)
+static tide_status launch_norm(tide_pool *pool, uint32_t use, uint64_t first, uint64_t count)
 {
     const tide_pool_context *context = &pool->context;
     const tide_packed_param *param = param_of(pool, use);
     double *blocks = (double *)(void *)(context->region + context->packing->region.blocks_offset);
-    const tide_gradient_norm_args norm = {.gradient = context->space_address[TIDE_SPACE_PARAM] +
-                                                      param->data_offset_bytes,
-                                          .blocks = blocks + param->first_block,
-                                          .elements = param->elements,
-                                          .dtype = context->packing->description->dtype};
+    const tide_dtype dtype = context->packing->description->dtype;
+    const char *place = context->space_address[TIDE_SPACE_PARAM] + param->data_offset_bytes;
+    const tide_gradient_norm_args norm = {.gradient = place + first * tide_dtype_bytes(dtype),
+                                          .blocks =
+                                              blocks + param->first_block + first / TIDE_NORM_BLOCK_ELEMENTS,
+                                          .elements = count,
+                                          .dtype = dtype};
+    assert(first % TIDE_NORM_BLOCK_ELEMENTS == 0);
     const tide_kernel_work kernel = {
         "gradient norm", context->kernels->gradient_norm,         &norm,
         sizeof norm,     (double)tide_gradient_norm_flops(&norm), (double)tide_gradient_norm_bytes(&norm),
@@ -270,19 +273,26 @@ static void note_range(tide_finished *finished, uint64_t first, uint64_t end)
     finished->ranges[at].end = end;
 }
 
+tide_status tide_gradient_round(tide_pool *pool, uint32_t use, uint64_t first, uint64_t count)
+{
+    const tide_status status = launch_rounding(pool, use, first, count);
+    return status == TIDE_OK ? launch_norm(pool, use, first, count) : status;
+}
+
 tide_status tide_gradient_range(tide_pool *pool, uint32_t use, uint64_t first, uint64_t count)
 {
+    const bool sums_only = tide_context_has_peers(&pool->context);
     tide_finished *finished = &pool->op.finished[use];
     const uint64_t elements = param_of(pool, use)->elements;
     assert(count > 0 && first + count <= elements);
     tide_status status = add_sets(pool, use, first, count);
-    if (status == TIDE_OK)
+    if (status == TIDE_OK && !sums_only)
         status = launch_rounding(pool, use, first, count);
     if (status != TIDE_OK)
         return status;
     note_range(finished, first, first + count);
-    return finished->ranges[0].first == 0 && finished->ranges[0].end == elements ? launch_norm(pool, use)
-                                                                                 : TIDE_OK;
+    const bool complete = finished->ranges[0].first == 0 && finished->ranges[0].end == elements;
+    return complete && !sums_only ? launch_norm(pool, use, 0, elements) : TIDE_OK;
 }
 
 /* Finish what is left of a gradient, from its start on. */
@@ -319,6 +329,8 @@ tide_status tide_gradient_end(tide_pool *pool)
         if (tide_gradients_closes(gradients, pool->op.number, &op->params[i]))
             status = finish_rest(pool, i);
     }
+    if (status == TIDE_OK && tide_context_has_peers(&pool->context))
+        status = tide_ranks_reduce(pool);
     return status;
 }
 

@@ -54,6 +54,15 @@ typedef struct tide_open_op {
     tide_stream finishing_stream;
 } tide_open_op;
 
+/* Several ranks (ranks.c). [caller] */
+typedef struct tide_pool_ranks {
+    tide_comm_range *ranges; /* [fixed] the tables of all ops' collectives */
+    uint64_t *numbers;       /* [fixed] one of each rank, to compare */
+    uint32_t most_params;    /* [fixed] of an op */
+    uint64_t pieces;         /* in the open op's table */
+    uint64_t calls;          /* a hash of the calls so far */
+} tide_pool_ranks;
+
 /* A buffer on the host of two halves. [caller], without the lock. */
 typedef struct tide_staging {
     char *halves[2]; /* [fixed] used in turn by writes; reads take the first */
@@ -83,6 +92,7 @@ struct tide_pool {
     tide_step step;
     tide_open_op op;
     tide_staging staging;
+    tide_pool_ranks ranks;
     /* [caller] how many elements of each param and plane have been set since `covered_poisoning` */
     uint64_t (*covered)[TIDE_STATE_PLANES_MAX];
     uint64_t covered_poisoning;
@@ -212,6 +222,35 @@ tide_status tide_gradient_range(tide_pool *pool, uint32_t use, uint64_t first, u
 tide_status tide_gradient_end_groups(tide_pool *pool);
 /* Call then, with op->finishing set: finish the rest of each gradient that the op closes. */
 tide_status tide_gradient_end(tide_pool *pool);
+
+/* Round a part of a gradient, which begins at a norm block and ends at one or with the param, over the param,
+ * and compute the norms of its blocks. */
+tide_status tide_gradient_round(tide_pool *pool, uint32_t use, uint64_t first, uint64_t count);
+
+/* --- ranks.c: with several ranks; the caller's thread, without the lock --- */
+
+/* Make the tables, and compare the ranks' models and options; with one rank do nothing. PEER, NO_MEMORY: call
+ * destroy then, too. */
+tide_status tide_ranks_create(tide_pool *pool);
+void tide_ranks_destroy(tide_pool *pool);
+
+/* The calls that all ranks make in the same order. */
+typedef enum tide_rank_call {
+    TIDE_CALL_STEP_BEGIN = 1,
+    TIDE_CALL_STEP_END,
+    TIDE_CALL_OP_BEGIN,
+    TIDE_CALL_OP_SLICE,
+    TIDE_CALL_OP_END,
+} tide_rank_call;
+
+/* Note a call with its most important argument, to compare it with the other ranks' at the next step's
+ * begin. */
+void tide_ranks_call(tide_pool *pool, tide_rank_call call, uint64_t number);
+/* Compare the calls so far and the step's options with the other ranks'. PEER. */
+tide_status tide_ranks_step_begins(tide_pool *pool, const tide_step_options *options);
+/* Add the ranks' sums of all gradients that the open op closes, round them, and get them from their owners,
+ * with op->finishing set. The rank's own sum groups have been added. */
+tide_status tide_ranks_reduce(tide_pool *pool);
 
 /* --- make.c --- */
 

@@ -63,7 +63,7 @@ static tide_status sizes_check(const tide_pool_options *options)
         uint64_t value, most;
     } sizes[] = {{"staging_bytes", options->staging_bytes, MAX_STAGING_BYTES},
                  {"threads", options->threads, TIDE_THREADS_MAX},
-                 {"ranks.count", options->ranks.count, TIDE_SUM_GROUPS_MAX},
+                 {"ranks.count", options->ranks.count, TIDE_RANKS_MAX},
                  {"sum_groups", options->sum_groups, TIDE_SUM_GROUPS_MAX},
                  {"ranks.zero_stage", options->ranks.zero_stage, ZERO_STAGE_MAX},
                  {"ranks.reshard", (uint64_t)options->ranks.reshard, TIDE_RESHARD_OFF},
@@ -94,6 +94,9 @@ static tide_status options_check(const tide_pool_options *options)
     if (options->reduce_dtype != TIDE_DTYPE_FP32 && options->reduce_dtype != TIDE_DTYPE_BF16)
         return tide_fail(TIDE_ERROR_ARGUMENT, "pool: reduce_dtype %d is neither fp32 nor bf16",
                          (int)options->reduce_dtype);
+    if (options->ranks.comm != NULL && options->ranks.count != tide_comm_ranks(options->ranks.comm))
+        return tide_fail(TIDE_ERROR_ARGUMENT, "pool: ranks.count is %u, but ranks.comm has %u",
+                         options->ranks.count, tide_comm_ranks(options->ranks.comm));
     if (options->sum_groups % options->ranks.count != 0)
         return tide_fail(TIDE_ERROR_ARGUMENT, "pool: sum_groups is %u, it must be a multiple of %u ranks",
                          options->sum_groups, options->ranks.count);
@@ -105,9 +108,9 @@ static tide_status options_check(const tide_pool_options *options)
         options->ranks.reshard != TIDE_RESHARD_AUTO)
         return tide_fail(TIDE_ERROR_ARGUMENT, "pool: ranks.reshard is of ZeRO stage 3, the stage is %u",
                          options->ranks.zero_stage);
-    if (options->checks.finish_beside && options->checks.guard)
-        return tide_fail(TIDE_ERROR_ARGUMENT,
-                         "pool: checks.finish_beside and checks.guard exclude each other");
+    if (options->checks.guard && (options->checks.finish_beside || options->ranks.count > 1))
+        return tide_fail(TIDE_ERROR_ARGUMENT, "pool: checks.guard and %s exclude each other",
+                         options->checks.finish_beside ? "checks.finish_beside" : "several ranks");
     if (options->checks.skip_wait_site >= TIDE_SITE_COUNT)
         return tide_fail(TIDE_ERROR_ARGUMENT, "pool: wait site %u does not exist",
                          options->checks.skip_wait_site);
@@ -123,8 +126,8 @@ static tide_status options_complete(const tide_pool_options *given, tide_pool_op
         options->chunk_bytes = DEFAULT_CHUNK_BYTES;
     if (options->staging_bytes == 0)
         options->staging_bytes = DEFAULT_STAGING_BYTES;
-    if (options->ranks.count == 0)
-        options->ranks.count = 1;
+    if (options->ranks.count <= 1)
+        options->ranks.count = tide_comm_ranks(options->ranks.comm);
     if (options->sum_groups == 0)
         options->sum_groups = options->ranks.count;
     tide_status status = options_check(options);
@@ -353,6 +356,22 @@ static tide_pool *pool_allocate(void)
     return pool;
 }
 
+/* Can several ranks run, not only be planned? */
+static tide_status ranks_check(const tide_pool_context *context)
+{
+    const uint32_t ranks = tide_context_ranks(context), stage = context->options.ranks.zero_stage;
+    if (ranks > 1 && context->options.ranks.comm == NULL)
+        return tide_fail(TIDE_ERROR_ARGUMENT, "pool: %u ranks need ranks.comm, which connects them", ranks);
+    if (ranks > 1 && stage > 0)
+        return tide_fail(TIDE_ERROR_UNSUPPORTED,
+                         "pool: ZeRO stage %u can be planned, but not run yet; stage 0 can", stage);
+    if (ranks > 1 && strcmp(context->options.device, "host") != 0)
+        return tide_fail(TIDE_ERROR_UNSUPPORTED,
+                         "pool: %u ranks run on the device \"host\" only, not yet on \"%s\"", ranks,
+                         context->options.device);
+    return TIDE_OK;
+}
+
 tide_status tide_pool_make(const tide_pool_options *options, tide_description *description,
                            tide_pool **result)
 {
@@ -361,9 +380,9 @@ tide_status tide_pool_make(const tide_pool_options *options, tide_description *d
         return TIDE_ERROR_NO_MEMORY;
     tide_status status =
         context_plan("tide_pool_create", options, description, true, &pool->packing, &pool->context);
-    if (status == TIDE_OK && pool->context.options.ranks.count > 1)
-        status = tide_fail(TIDE_ERROR_UNSUPPORTED, "pool: %u ranks can be planned, but not run yet",
-                           pool->context.options.ranks.count);
+    if (status == TIDE_OK)
+        status = ranks_check(&pool->context);
+    pool->monitor.comm = pool->context.options.ranks.comm;
     if (status == TIDE_OK)
         status = own_name(&pool->context);
     if (status == TIDE_OK) {
@@ -373,6 +392,7 @@ tide_status tide_pool_make(const tide_pool_options *options, tide_description *d
         status = tide_pool_build(pool);
     }
     if (status != TIDE_OK) {
+        tide_comm_abort(options->ranks.comm, tide_message()); /* the others wait for this rank */
         tide_pool_unmake(pool);
         return status;
     }

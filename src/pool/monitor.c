@@ -59,6 +59,7 @@ void tide_monitor_fail(tide_monitor *monitor, tide_status status)
     if (monitor->failure == TIDE_OK) {
         monitor->failure = status;
         snprintf(monitor->message, sizeof monitor->message, "%s", tide_message());
+        tide_comm_abort(monitor->comm, monitor->message);
     }
     tide_monitor_progress(monitor);
 }

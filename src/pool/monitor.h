@@ -8,11 +8,12 @@
  * calls (map, unmap, a task's launches), and mark the command open or the running task busy first, so that no
  * other thread takes it.
  *
- * Owns the lock and the failure. Calls no other part of the pool.
+ * Owns the lock and the failure, of which it tells the other ranks. Calls no other part of the pool.
  */
 #ifndef TIDE_POOL_MONITOR_H
 #define TIDE_POOL_MONITOR_H
 
+#include "tidepool/comm.h"
 #include "tidepool/types.h"
 
 #include <pthread.h>
@@ -21,6 +22,7 @@
 typedef struct tide_monitor {
     pthread_mutex_t lock;
     pthread_cond_t progress;
+    tide_comm *comm;     /* aborted at the first failure; NULL: one rank */
     tide_status failure; /* [lock] the first failure since the last clear */
     char message[1024];  /* the failure's message; a clear does not erase it */
 } tide_monitor;

@@ -165,7 +165,7 @@ static void need_region(tide_pool *pool, const tide_packed_op *packed, tide_need
     const tide_marks *marks = pool->order.region_marks;
     if (packed->uses_shared)
         tide_needs_add(needs, &marks[TIDE_REGION_SHARED], true);
-    if (packed->turn > 0)
+    if (has_end(pool, packed))
         tide_needs_add(needs, &marks[packed->end], true);
     if (overlaps(pool, packed))
         tide_needs_add(needs, &marks[other_end(packed)], true);
@@ -313,6 +313,7 @@ tide_status tide_op_begin(tide_pool *pool, tide_op op)
         status = guard(pool, pool->op.region_count, pool->op.param_count, true);
     if (status == TIDE_OK)
         status = tide_gradient_begin(pool);
+    tide_ranks_call(pool, TIDE_CALL_OP_BEGIN, op);
     return tide_monitor_keep(&pool->monitor, status);
 }
 
@@ -363,6 +364,8 @@ tide_status tide_op_slice(tide_pool *pool, uint32_t slice)
         const tide_status guarded = guard_slice(pool, true);
         status = status == TIDE_OK ? guarded : status;
     }
+    if (!refused)
+        tide_ranks_call(pool, TIDE_CALL_OP_SLICE, slice);
     return tide_monitor_keep(&pool->monitor, status);
 }
 
@@ -517,6 +520,7 @@ tide_status tide_op_end(tide_pool *pool)
         return status;
     if (!tide_op_is_open(pool))
         return tide_fail(TIDE_ERROR_STATE, "tide_op_end: no op is open");
+    tide_ranks_call(pool, TIDE_CALL_OP_END, pool->op.number);
     status = finish(pool);
     if (status == TIDE_OK) {
         tide_launch_lock(pool);

@@ -73,6 +73,9 @@ tide_status tide_player_of(const tide_pool *pool, tide_player **player)
                                        .threads = real->threads,
                                        .sum_groups = real->sum_groups,
                                        .reduce_dtype = real->reduce_dtype,
+                                       .ranks = {.count = real->ranks.count,
+                                                 .zero_stage = real->ranks.zero_stage,
+                                                 .reshard = real->ranks.reshard},
                                        .update =
                                            real->update /* never called: the null device calls nothing */};
     tide_player *making = NULL;

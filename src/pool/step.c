@@ -191,6 +191,9 @@ tide_status tide_step_begin(tide_pool *pool, const tide_step_options *options)
         status = tide_fail(TIDE_ERROR_STATE, "tide_step_begin: a step is open already");
     if (status != TIDE_OK)
         return status;
+    status = tide_ranks_step_begins(pool, options);
+    if (status != TIDE_OK)
+        return tide_monitor_keep(&pool->monitor, status);
     tide_launch_lock(pool);
     status = begin_locked(pool, options);
     tide_monitor_unlock(&pool->monitor);
@@ -278,6 +281,7 @@ tide_status tide_step_end(tide_pool *pool)
     status = tide_gradients_check_end(tide_manager_gradients(pool->engine.manager));
     if (status != TIDE_OK)
         return status;
+    tide_ranks_call(pool, TIDE_CALL_STEP_END, 0);
     tide_launch_lock(pool);
     status = end_locked(pool);
     tide_monitor_unlock(&pool->monitor);

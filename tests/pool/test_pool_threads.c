@@ -1,0 +1,390 @@
+/* Several ranks as pools in threads of this process (ZeRO stage 0). One rank with as many sum groups is the
+ * oracle: norms, loss scales and all values must have the same bits, whatever budgets, chunk sizes and
+ * placements the ranks have. The hazard checker is on. */
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/bf16.h"
+#include "base/fp16.h"
+#include "base/hash.h"
+#include "src/pool/order.h"
+#include "tests/support/assert_ok.h"
+#include "tidepool/tidepool.h"
+
+enum { CHUNK_BYTES = 256 * 1024, RANKS_MOST = 8, STEPS = 3, PARAMS = 7, OPS = 8, USES_MOST = 3 };
+
+/* Params of one norm block, of many, and of more than a chunk; `tied` and `early` are used by several ops. */
+static const struct {
+    const char *name;
+    uint64_t elements;
+    bool frozen;
+} params[PARAMS] = {{"tied", 20000, false}, {"small", 100, false},  {"long", 150000, false},
+                    {"one", 1, false},      {"block", 4096, false}, {"frozen", 5000, true},
+                    {"early", 9000, false}};
+
+enum { READ = TIDE_ACCESS_READ, GRAD = TIDE_ACCESS_GRAD };
+
+static const struct {
+    tide_pass pass;
+    tide_use uses[USES_MOST];
+    uint32_t count;
+} ops[OPS] = {
+    {TIDE_PASS_FORWARD, {{0, READ}, {1, READ}}, 2},
+    {TIDE_PASS_FORWARD, {{2, READ}, {5, READ}}, 2},
+    {TIDE_PASS_BOTH, {{0, READ | GRAD}, {3, READ | GRAD}}, 2},
+    {TIDE_PASS_BACKWARD, {{2, READ | GRAD}, {1, READ | GRAD}, {5, READ}}, 3},
+    {TIDE_PASS_BACKWARD, {{5, READ}}, 1},
+    {TIDE_PASS_BACKWARD, {{6, READ | GRAD}}, 1},
+    {TIDE_PASS_BACKWARD, {{4, GRAD | TIDE_ACCESS_OVERWRITE}}, 1},
+    {TIDE_PASS_BACKWARD, {{0, GRAD}, {6, READ}}, 2},
+};
+
+typedef struct run_options {
+    tide_dtype dtype, reduce_dtype;
+    uint32_t ranks, sum_groups, micro_batches; /* of all ranks */
+    float clip_norm, loss_scale;
+    float
+        overflow_at; /* the step in which one micro-batch of the last rank has an infinite gradient; 0: none */
+    uint64_t seed;   /* of budgets, chunk sizes, placements; 0: the same everywhere */
+    uint32_t delay_max_us, skip_wait_site;
+    bool finishes_early, no_hazard_check;
+} run_options;
+
+typedef struct outcome {
+    tide_step_result results[STEPS];
+    float *values; /* of all params: MASTER, MOMENTUM, VARIANCE, or PARAM of frozen ones */
+    uint64_t count;
+} outcome;
+
+typedef struct rank {
+    const run_options *run;
+    tide_comm *comm;
+    outcome outcome;
+    tide_status status;
+    char message[1024];
+} rank;
+
+/* --- the model --- */
+
+static uint64_t pool_values(void)
+{
+    uint64_t count = 0;
+    for (uint32_t p = 0; p < PARAMS; p++)
+        count += params[p].elements * (params[p].frozen ? 1 : 3);
+    return count;
+}
+
+static float noise(uint64_t seed)
+{
+    return (float)((double)(int64_t)tide_hash_u64(seed, 7) * 0x1p-63);
+}
+
+typedef struct grad_args {
+    float *gradient;
+    const void *value; /* NULL: not read */
+    uint64_t elements, seed;
+    tide_dtype dtype;
+    bool overwrite, overflow;
+    float scale;
+} grad_args;
+
+static float value_of(const grad_args *args, uint64_t i)
+{
+    if (args->value == NULL)
+        return 0;
+    return args->dtype == TIDE_DTYPE_FP32   ? ((const float *)args->value)[i]
+           : args->dtype == TIDE_DTYPE_BF16 ? tide_bf16_to_float(((const tide_bf16 *)args->value)[i])
+                                            : tide_fp16_to_float(((const tide_fp16 *)args->value)[i]);
+}
+
+static tide_status grad(void *stream, const void *arguments)
+{
+    const grad_args *args = arguments;
+    (void)stream;
+    for (uint64_t i = 0; i < args->elements; i++) {
+        const float part = args->scale * (noise(args->seed + i) + 0.1F * value_of(args, i));
+        args->gradient[i] = args->overwrite ? part : args->gradient[i] + part;
+    }
+    if (args->overflow)
+        args->gradient[args->elements / 2] += 1.0F / 0.0F;
+    return TIDE_OK;
+}
+
+static tide_status describe(const run_options *run, uint32_t slices, tide_description **description)
+{
+    tide_status status = tide_description_create(run->dtype, 0, description);
+    tide_activation activation;
+    if (status == TIDE_OK)
+        status = tide_description_add_activation(*description, "a", slices, 1000, &activation);
+    for (uint32_t p = 0; p < PARAMS && status == TIDE_OK; p++) {
+        const tide_param_class class = {.frozen = params[p].frozen, .decay = p % 2 == 0};
+        tide_param param;
+        status =
+            tide_description_add_param(*description, params[p].name, &params[p].elements, 1, &class, &param);
+    }
+    for (uint32_t o = 0; o < OPS && status == TIDE_OK; o++) {
+        const char name[] = {'o', (char)('0' + (int)o), 0};
+        const tide_use use = {activation, TIDE_ACCESS_WRITE};
+        tide_op op;
+        status = tide_description_add_op(*description,
+                                         &(tide_op_description){.name = name,
+                                                                .pass = ops[o].pass,
+                                                                .params = ops[o].uses,
+                                                                .param_count = ops[o].count,
+                                                                .activations = &use,
+                                                                .activation_count = 1,
+                                                                .slices = slices,
+                                                                .workspace_bytes = 3000},
+                                         &op);
+    }
+    return status;
+}
+
+/* --- a rank --- */
+
+static tide_status make_pool(const rank *at, tide_description *description, tide_pool **pool)
+{
+    const run_options *run = at->run;
+    const uint64_t luck = tide_hash_u64(run->seed, tide_comm_rank(at->comm));
+    tide_pool_options options;
+    tide_pool_options_default(&options);
+    options.threads = 2;
+    options.sum_groups = run->sum_groups;
+    options.reduce_dtype = run->reduce_dtype;
+    options.ranks = (tide_ranks_options){.comm = at->comm, .zero_stage = 0};
+    options.chunk_bytes = run->seed == 0 ? CHUNK_BYTES : (uint64_t)CHUNK_BYTES << luck % 2;
+    options.placement = run->seed == 0 ? TIDE_PLACEMENT_AUTO : (tide_placement)(luck / 2 % 3);
+    options.prefetch = luck / 8 % 4 > 0;
+    options.checks = (tide_checks){.hazard_check = !run->no_hazard_check,
+                                   .delay_seed = luck,
+                                   .delay_max_us = run->delay_max_us,
+                                   .skip_wait_site = run->skip_wait_site};
+    if (run->seed != 0 && luck / 32 % 3 > 0) { /* the least budgets, or somewhat more */
+        tide_pool_plan plan;
+        const tide_status status = tide_pool_plan_make(&options, description, &plan);
+        if (status != TIDE_OK)
+            return status;
+        const uint64_t more = luck / 32 % 3 == 1 ? 0 : luck / 128 % 8 * options.chunk_bytes;
+        options.device_memory_bytes = plan.least_device_bytes + more;
+    }
+    return tide_pool_create(&options, description, pool);
+}
+
+static tide_status set_values(tide_pool *pool)
+{
+    float values[1000];
+    tide_status status = TIDE_OK;
+    for (uint32_t p = 0; p < PARAMS; p++)
+        for (uint64_t first = 0; first < params[p].elements && status == TIDE_OK; first += 1000) {
+            const uint64_t left = params[p].elements - first, count = left < 1000 ? left : 1000;
+            for (uint64_t i = 0; i < count; i++)
+                values[i] = noise(p * UINT64_C(1000000) + first + i + 99);
+            status = tide_param_set(pool, p, params[p].frozen ? TIDE_VALUE_PARAM : TIDE_VALUE_MASTER, first,
+                                    count, values);
+        }
+    return status;
+}
+
+static tide_status get_values(tide_pool *pool, outcome *out)
+{
+    tide_status status = TIDE_OK;
+    float *to = out->values;
+    for (uint32_t p = 0; p < PARAMS; p++) {
+        const tide_value last = params[p].frozen ? TIDE_VALUE_PARAM : TIDE_VALUE_VARIANCE;
+        for (tide_value v = params[p].frozen ? TIDE_VALUE_PARAM : TIDE_VALUE_MASTER;
+             v <= last && status == TIDE_OK; v++) {
+            status = tide_param_get(pool, p, v, 0, params[p].elements, to);
+            to += params[p].elements;
+        }
+    }
+    return status;
+}
+
+static tide_status run_slice(const rank *at, tide_pool *pool, uint32_t op, uint32_t slice, uint32_t step)
+{
+    const run_options *run = at->run;
+    const uint32_t number = tide_comm_rank(at->comm) * (run->micro_batches / run->ranks) + slice;
+    tide_status status = tide_op_slice(pool, slice);
+    for (uint32_t u = 0; u < ops[op].count && status == TIDE_OK; u++) {
+        const uint32_t p = ops[op].uses[u].tensor;
+        const bool first = slice % (run->micro_batches / run->sum_groups) == 0;
+        if (!(ops[op].uses[u].access & GRAD))
+            continue;
+        const grad_args args = {
+            .gradient = tide_param_gradient(pool, p),
+            .value = ops[op].uses[u].access & READ ? tide_param_data(pool, p) : NULL,
+            .elements = params[p].elements,
+            .seed = ((step * 100 + op) * UINT64_C(1000) + number) * 10000000 + p * UINT64_C(1000000),
+            .dtype = run->dtype,
+            .overwrite = tide_param_gradient_is_new(pool, p) && first,
+            .overflow = run->overflow_at == step + 1 && number + 1 == run->micro_batches && p == 2,
+            .scale = (run->loss_scale > 0 ? run->loss_scale : 1) / (float)run->micro_batches};
+        status = tide_launch(pool, "grad", grad, &args, sizeof args, 0, 0);
+        if (status == TIDE_OK && run->finishes_early && p == 2 &&
+            slice + 1 == run->micro_batches / run->ranks)
+            status = tide_gradient_finish(pool, p, 64 * 100, 64 * 1000);
+    }
+    return status;
+}
+
+static tide_status run_step(const rank *at, tide_pool *pool, uint32_t step)
+{
+    const run_options *run = at->run;
+    tide_status status = tide_step_begin(pool, &(tide_step_options){.training = true,
+                                                                    .learning_rate = 0.01F,
+                                                                    .beta1 = 0.9F,
+                                                                    .beta2 = 0.99F,
+                                                                    .epsilon = 1e-8F,
+                                                                    .weight_decay = 0.1F,
+                                                                    .clip_norm = run->clip_norm,
+                                                                    .loss_scale = run->loss_scale});
+    for (uint32_t op = 0; op < OPS && status == TIDE_OK; op++) {
+        status = tide_op_begin(pool, op);
+        for (uint32_t slice = 0; slice < run->micro_batches / run->ranks && status == TIDE_OK; slice++)
+            status = run_slice(at, pool, op, slice, step);
+        if (status == TIDE_OK)
+            status = tide_op_end(pool);
+    }
+    return status == TIDE_OK ? tide_step_end(pool) : status;
+}
+
+static void *run_rank(void *of)
+{
+    rank *at = of;
+    tide_description *description = NULL;
+    tide_pool *pool = NULL;
+    at->outcome.count = pool_values();
+    at->outcome.values = calloc(at->outcome.count, sizeof *at->outcome.values);
+    at->status = describe(at->run, at->run->micro_batches / at->run->ranks, &description);
+    if (at->status == TIDE_OK)
+        at->status = make_pool(at, description, &pool);
+    if (at->status == TIDE_OK)
+        at->status = set_values(pool);
+    for (uint32_t step = 0; step < STEPS && at->status == TIDE_OK; step++) {
+        at->status = run_step(at, pool, step);
+        if (at->status == TIDE_OK)
+            at->status = tide_step_result_get(pool, &at->outcome.results[step]);
+    }
+    if (at->status == TIDE_OK)
+        at->status = get_values(pool, &at->outcome);
+    snprintf(at->message, sizeof at->message, "%s", tide_message());
+    tide_pool_destroy(pool);
+    tide_description_destroy(description);
+    return NULL;
+}
+
+static void start(const run_options *run, rank *ranks)
+{
+    tide_comm *comms[RANKS_MOST];
+    pthread_t threads[RANKS_MOST];
+    assert_ok(tide_comm_loop_create(run->ranks, comms));
+    for (uint32_t r = 0; r < run->ranks; r++) {
+        ranks[r] = (rank){.run = run, .comm = comms[r]};
+        assert_int_equal(pthread_create(&threads[r], NULL, run_rank, &ranks[r]), 0);
+    }
+    for (uint32_t r = 0; r < run->ranks; r++)
+        assert_int_equal(pthread_join(threads[r], NULL), 0);
+    for (uint32_t r = 0; r < run->ranks; r++)
+        tide_comm_destroy(comms[r]);
+}
+
+static void end(const run_options *run, rank *ranks)
+{
+    for (uint32_t r = 0; r < run->ranks; r++)
+        free(ranks[r].outcome.values);
+}
+
+/* --- tests --- */
+
+static void assert_same(const rank *one, const rank *other, uint32_t number)
+{
+    if (other->status != TIDE_OK)
+        fail_msg("rank %u of %u: %s", number, other->run->ranks, other->message);
+    for (uint32_t step = 0; step < STEPS; step++) {
+        const tide_step_result *a = &one->outcome.results[step], *b = &other->outcome.results[step];
+        if (memcmp(&a->gradient_norm, &b->gradient_norm, sizeof a->gradient_norm) != 0 ||
+            a->gradient_scale != b->gradient_scale || a->skipped != b->skipped)
+            fail_msg("rank %u of %u, step %u: norm %.17g, not %.17g", number, other->run->ranks, step,
+                     b->gradient_norm, a->gradient_norm);
+    }
+    for (uint64_t i = 0; i < one->outcome.count; i++)
+        if (memcmp(&one->outcome.values[i], &other->outcome.values[i], sizeof(float)) != 0)
+            fail_msg("rank %u of %u: value %llu is %.9g, not %.9g", number, other->run->ranks,
+                     (unsigned long long)i, (double)other->outcome.values[i], (double)one->outcome.values[i]);
+}
+
+/* Runs one rank and then each count of ranks; all give the same bits. */
+static void compare(run_options run, const uint32_t *counts)
+{
+    rank one[1], ranks[RANKS_MOST];
+    run_options alone = run;
+    alone.ranks = 1;
+    alone.seed = 0;
+    start(&alone, one);
+    if (one->status != TIDE_OK)
+        fail_msg("one rank: %s", one->message);
+    for (; *counts > 0; counts++) {
+        run.ranks = *counts;
+        start(&run, ranks);
+        for (uint32_t r = 0; r < run.ranks; r++)
+            assert_same(one, &ranks[r], r);
+        end(&run, ranks);
+    }
+    end(&alone, one);
+}
+
+static void ranks_give_the_bits_of_one(void **state)
+{
+    static const struct {
+        uint32_t groups, counts[4];
+    } ways[] = {{8, {2, 4, 8, 0}}, {12, {3, 6, 0}}, {24, {3, 6, 0}}, {5, {5, 0}}, {7, {7, 0}}};
+    static const tide_dtype dtypes[] = {TIDE_DTYPE_FP32, TIDE_DTYPE_BF16, TIDE_DTYPE_FP16};
+    for (uint32_t i = 0; i < sizeof ways / sizeof ways[0]; i++) {
+        const run_options run = {.dtype = dtypes[i % 3],
+                                 .reduce_dtype = i % 2 ? TIDE_DTYPE_BF16 : TIDE_DTYPE_FP32,
+                                 .sum_groups = ways[i].groups,
+                                 .micro_batches = ways[i].groups * (1 + i % 2),
+                                 .clip_norm = i % 2 ? 1.0F : 0.0F,
+                                 .loss_scale = dtypes[i % 3] == TIDE_DTYPE_FP16 ? 1024.0F : 0.0F,
+                                 .seed = i + 1,
+                                 .finishes_early = i % 2};
+        compare(run, ways[i].counts);
+    }
+}
+
+static void delays_change_nothing(void **state)
+{
+    static const uint32_t counts[] = {2, 4, 0};
+    for (uint32_t i = 0; i < 4; i++)
+        compare((run_options){.dtype = TIDE_DTYPE_BF16,
+                              .sum_groups = 4,
+                              .micro_batches = 8,
+                              .clip_norm = i % 2 ? 1.0F : 0.0F,
+                              .seed = 20 + i,
+                              .delay_max_us = 300},
+                counts);
+}
+
+static void an_overflow_on_one_rank_skips_the_step_on_all(void **state)
+{
+    static const uint32_t counts[] = {2, 4, 0};
+    compare((run_options){.dtype = TIDE_DTYPE_FP16,
+                          .sum_groups = 4,
+                          .micro_batches = 4,
+                          .loss_scale = 512,
+                          .overflow_at = 2,
+                          .seed = 31},
+            counts);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(ranks_give_the_bits_of_one),
+        cmocka_unit_test(delays_change_nothing),
+        cmocka_unit_test(an_overflow_on_one_rank_skips_the_step_on_all),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
