@@ -49,7 +49,9 @@ typedef struct run_options {
         overflow_at; /* the step in which one micro-batch of the last rank has an infinite gradient; 0: none */
     uint64_t seed;   /* of budgets, chunk sizes, placements; 0: the same everywhere */
     uint32_t delay_max_us, skip_wait_site;
-    bool finishes_early, no_hazard_check;
+    bool finishes_early;
+    /* what the last rank does otherwise in its second step */
+    enum { ALIKE, OTHER_RATE, OTHER_ORDER, OTHER_SLICE, FAILS, GIVES_UP, LEAVES, OTHER_MODEL } differs;
 } run_options;
 
 typedef struct outcome {
@@ -62,9 +64,14 @@ typedef struct rank {
     const run_options *run;
     tide_comm *comm;
     outcome outcome;
-    tide_status status;
+    tide_status status, afterwards; /* of the first failure; of a call after it */
     char message[1024];
 } rank;
+
+static bool differs(const rank *at, uint32_t step, int how)
+{
+    return (int)at->run->differs == how && step == 1 && tide_comm_rank(at->comm) + 1 == at->run->ranks;
+}
 
 /* --- the model --- */
 
@@ -112,14 +119,22 @@ static tide_status grad(void *stream, const void *arguments)
     return TIDE_OK;
 }
 
-static tide_status describe(const run_options *run, uint32_t slices, tide_description **description)
+static tide_status failing(void *stream, const void *arguments)
+{
+    (void)stream;
+    (void)arguments;
+    return tide_fail(TIDE_ERROR_DEVICE, "a kernel of the test fails");
+}
+
+static tide_status describe(const run_options *run, uint32_t slices, bool decays,
+                            tide_description **description)
 {
     tide_status status = tide_description_create(run->dtype, 0, description);
     tide_activation activation;
     if (status == TIDE_OK)
         status = tide_description_add_activation(*description, "a", slices, 1000, &activation);
     for (uint32_t p = 0; p < PARAMS && status == TIDE_OK; p++) {
-        const tide_param_class class = {.frozen = params[p].frozen, .decay = p % 2 == 0};
+        const tide_param_class class = {.frozen = params[p].frozen, .decay = decays && p % 2 == 0};
         tide_param param;
         status =
             tide_description_add_param(*description, params[p].name, &params[p].elements, 1, &class, &param);
@@ -157,7 +172,7 @@ static tide_status make_pool(const rank *at, tide_description *description, tide
     options.chunk_bytes = run->seed == 0 ? CHUNK_BYTES : (uint64_t)CHUNK_BYTES << luck % 2;
     options.placement = run->seed == 0 ? TIDE_PLACEMENT_AUTO : (tide_placement)(luck / 2 % 3);
     options.prefetch = luck / 8 % 4 > 0;
-    options.checks = (tide_checks){.hazard_check = !run->no_hazard_check,
+    options.checks = (tide_checks){.hazard_check = true,
                                    .delay_seed = luck,
                                    .delay_max_us = run->delay_max_us,
                                    .skip_wait_site = run->skip_wait_site};
@@ -207,6 +222,8 @@ static tide_status run_slice(const rank *at, tide_pool *pool, uint32_t op, uint3
     const run_options *run = at->run;
     const uint32_t number = tide_comm_rank(at->comm) * (run->micro_batches / run->ranks) + slice;
     tide_status status = tide_op_slice(pool, slice);
+    if (status == TIDE_OK && op == 0 && differs(at, step, OTHER_SLICE))
+        status = tide_op_slice(pool, slice);
     for (uint32_t u = 0; u < ops[op].count && status == TIDE_OK; u++) {
         const uint32_t p = ops[op].uses[u].tensor;
         const bool first = slice % (run->micro_batches / run->sum_groups) == 0;
@@ -232,16 +249,22 @@ static tide_status run_slice(const rank *at, tide_pool *pool, uint32_t op, uint3
 static tide_status run_step(const rank *at, tide_pool *pool, uint32_t step)
 {
     const run_options *run = at->run;
-    tide_status status = tide_step_begin(pool, &(tide_step_options){.training = true,
-                                                                    .learning_rate = 0.01F,
-                                                                    .beta1 = 0.9F,
-                                                                    .beta2 = 0.99F,
-                                                                    .epsilon = 1e-8F,
-                                                                    .weight_decay = 0.1F,
-                                                                    .clip_norm = run->clip_norm,
-                                                                    .loss_scale = run->loss_scale});
-    for (uint32_t op = 0; op < OPS && status == TIDE_OK; op++) {
+    tide_status status = tide_step_begin(
+        pool, &(tide_step_options){.training = true,
+                                   .learning_rate = differs(at, step, OTHER_RATE) ? 0.02F : 0.01F,
+                                   .beta1 = 0.9F,
+                                   .beta2 = 0.99F,
+                                   .epsilon = 1e-8F,
+                                   .weight_decay = 0.1F,
+                                   .clip_norm = run->clip_norm,
+                                   .loss_scale = run->loss_scale});
+    for (uint32_t number = 0; number < OPS && status == TIDE_OK; number++) {
+        const uint32_t op = differs(at, step, OTHER_ORDER) && number < 2 ? 1 - number : number;
+        if (number == 5 && (differs(at, step, LEAVES) || differs(at, step, GIVES_UP)))
+            return differs(at, step, LEAVES) ? tide_fail(TIDE_ERROR_STATE, "left") : tide_step_abort(pool);
         status = tide_op_begin(pool, op);
+        if (status == TIDE_OK && op == 3 && differs(at, step, FAILS))
+            status = tide_launch(pool, "fail", failing, NULL, 0, 0, 0);
         for (uint32_t slice = 0; slice < run->micro_batches / run->ranks && status == TIDE_OK; slice++)
             status = run_slice(at, pool, op, slice, step);
         if (status == TIDE_OK)
@@ -257,7 +280,8 @@ static void *run_rank(void *of)
     tide_pool *pool = NULL;
     at->outcome.count = pool_values();
     at->outcome.values = calloc(at->outcome.count, sizeof *at->outcome.values);
-    at->status = describe(at->run, at->run->micro_batches / at->run->ranks, &description);
+    at->status = describe(at->run, at->run->micro_batches / at->run->ranks, !differs(at, 1, OTHER_MODEL),
+                          &description);
     if (at->status == TIDE_OK)
         at->status = make_pool(at, description, &pool);
     if (at->status == TIDE_OK)
@@ -270,6 +294,9 @@ static void *run_rank(void *of)
     if (at->status == TIDE_OK)
         at->status = get_values(pool, &at->outcome);
     snprintf(at->message, sizeof at->message, "%s", tide_message());
+    float value;
+    if (at->status != TIDE_OK && pool != NULL && !differs(at, 1, LEAVES))
+        at->afterwards = tide_param_get(pool, 0, TIDE_VALUE_MASTER, 0, 1, &value);
     tide_pool_destroy(pool);
     tide_description_destroy(description);
     return NULL;
@@ -379,12 +406,125 @@ static void an_overflow_on_one_rank_skips_the_step_on_all(void **state)
             counts);
 }
 
+/* --- failures --- */
+
+/* The last rank differs in its second step; each rank's message has its words. */
+static void check_failure(int how, tide_status last, const char *last_words, tide_status others,
+                          const char *words)
+{
+    rank ranks[3];
+    const run_options run = {.dtype = TIDE_DTYPE_BF16,
+                             .ranks = 3,
+                             .sum_groups = 3,
+                             .micro_batches = 3,
+                             .clip_norm = 1,
+                             .delay_max_us = 100,
+                             .differs = how};
+    start(&run, ranks);
+    for (uint32_t r = 0; r < run.ranks; r++) {
+        const bool is_last = r + 1 == run.ranks;
+        if (ranks[r].status != (is_last ? last : others) ||
+            strstr(ranks[r].message, is_last ? last_words : words) == NULL)
+            fail_msg("case %d: rank %u: %s: %s", how, r, tide_status_name(ranks[r].status), ranks[r].message);
+        if (how != OTHER_MODEL && !(how == LEAVES && is_last))
+            assert_int_equal(ranks[r].afterwards, ranks[r].status);
+    }
+    end(&run, ranks);
+}
+
+static void a_rank_that_differs_ends_all(void **state)
+{
+    const char *others = "rank 2 has made other calls, or calls with other values, than rank";
+    const char *own = "has made other calls, or calls with other values, than rank";
+    check_failure(OTHER_RATE, TIDE_ERROR_PEER, own, TIDE_ERROR_PEER, others);
+    check_failure(OTHER_ORDER, TIDE_ERROR_PEER, own, TIDE_ERROR_PEER, others);
+    check_failure(OTHER_SLICE, TIDE_ERROR_PEER, own, TIDE_ERROR_PEER, others);
+    check_failure(OTHER_MODEL, TIDE_ERROR_PEER, "has another model or options than rank", TIDE_ERROR_PEER,
+                  "has another model or options than rank");
+}
+
+static void a_failure_on_one_rank_ends_all(void **state)
+{
+    for (int round = 0; round < 5; round++) {
+        check_failure(FAILS, TIDE_ERROR_DEVICE, "a kernel of the test fails", TIDE_ERROR_PEER, "rank 2: ");
+        check_failure(GIVES_UP, TIDE_ERROR_PEER, "a step was given up", TIDE_ERROR_PEER,
+                      "rank 2: a step was given up");
+        check_failure(LEAVES, TIDE_ERROR_STATE, "left", TIDE_ERROR_PEER,
+                      "rank 2: the pool was destroyed within a step");
+    }
+}
+
+static void waits_for_collectives_are_needed(void **state)
+{
+    static const uint32_t sites[] = {TIDE_SITE_COMPUTE_COLLECTIVE, TIDE_SITE_OUT_COLLECTIVE,
+                                     TIDE_SITE_UPDATE_COLLECTIVE, TIDE_SITE_COLLECTIVE_COMPUTE};
+    for (size_t i = 0; i < sizeof sites / sizeof sites[0]; i++) {
+        bool found = false;
+        for (uint64_t seed = 1; seed < 40 && !found; seed++) {
+            rank ranks[2];
+            const run_options run = {
+                .ranks = 2, .sum_groups = 2, .micro_batches = 2, .seed = seed, .skip_wait_site = sites[i]};
+            start(&run, ranks);
+            found = ranks[0].status == TIDE_ERROR_HAZARD || ranks[1].status == TIDE_ERROR_HAZARD;
+            end(&run, ranks);
+        }
+        if (!found)
+            fail_msg("site %u can be left out", sites[i]);
+    }
+}
+
+static void options_of_ranks_are_checked(void **state)
+{
+    tide_comm *comms[2];
+    tide_description *description;
+    tide_pool *pool = NULL;
+    tide_pool_options options;
+    const run_options run = {.dtype = TIDE_DTYPE_BF16};
+    assert_ok(tide_comm_loop_create(2, comms));
+    assert_ok(describe(&run, 2, true, &description));
+    tide_pool_options_default(&options);
+    options.ranks.count = 2;
+    assert_fails(tide_pool_create(&options, description, &pool), TIDE_ERROR_ARGUMENT,
+                 "pool: 2 ranks need ranks.comm, which connects them");
+    options.ranks = (tide_ranks_options){.comm = comms[0], .count = 3};
+    assert_fails(tide_pool_create(&options, description, &pool), TIDE_ERROR_ARGUMENT,
+                 "pool: ranks.count is 3, but ranks.comm has 2");
+    assert_fails(tide_comm_barrier(comms[1]), TIDE_ERROR_PEER, "rank 0: pool: ranks.count is 3");
+    tide_comm_destroy(comms[0]);
+    tide_comm_destroy(comms[1]);
+    static const struct {
+        uint32_t stage;
+        const char *device;
+        bool guard;
+        tide_status status;
+        const char *words;
+    } cases[] = {{3, "host", false, TIDE_ERROR_UNSUPPORTED,
+                  "ZeRO stage 3 can be planned, but not run yet; stage 0 can"},
+                 {0, "null", false, TIDE_ERROR_UNSUPPORTED,
+                  "2 ranks run on the device \"host\" only, not yet on \"null\""},
+                 {0, "host", true, TIDE_ERROR_ARGUMENT, "checks.guard and several ranks exclude each other"}};
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        assert_ok(tide_comm_loop_create(2, comms));
+        options.ranks = (tide_ranks_options){.comm = comms[0], .zero_stage = cases[i].stage};
+        options.device = cases[i].device;
+        options.checks.guard = cases[i].guard;
+        assert_fails(tide_pool_create(&options, description, &pool), cases[i].status, cases[i].words);
+        tide_comm_destroy(comms[0]);
+        tide_comm_destroy(comms[1]);
+    }
+    tide_description_destroy(description);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(ranks_give_the_bits_of_one),
         cmocka_unit_test(delays_change_nothing),
         cmocka_unit_test(an_overflow_on_one_rank_skips_the_step_on_all),
+        cmocka_unit_test(a_rank_that_differs_ends_all),
+        cmocka_unit_test(a_failure_on_one_rank_ends_all),
+        cmocka_unit_test(waits_for_collectives_are_needed),
+        cmocka_unit_test(options_of_ranks_are_checked),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
