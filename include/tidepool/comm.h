@@ -67,6 +67,9 @@ TIDE_API uint32_t tide_comm_ranks(const tide_comm *comm);
 /* Give `bytes` bytes (at most TIDE_EXCHANGE_MAX_BYTES) to all ranks: all + r * bytes gets those of rank r.
  * For losses, times, flags. Returns when all ranks' bytes are there. PEER; ARGUMENT. */
 TIDE_API tide_status tide_comm_exchange(tide_comm *comm, const void *mine, size_t bytes, void *all);
+/* Give rank 0's `bytes` bytes at `data` to all other ranks' `data`. Allocates. Statuses of
+ * tide_comm_exchange, NO_MEMORY. */
+TIDE_API tide_status tide_comm_broadcast(tide_comm *comm, void *data, size_t bytes);
 /* Return when all ranks have called this. */
 TIDE_API tide_status tide_comm_barrier(tide_comm *comm);
 

@@ -3,6 +3,7 @@
 
 #include <assert.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 static_assert(TIDE_RANKS_MAX == 1024, "TIDE_SUM_GROUPS_MAX of pool.h is as large");
@@ -100,6 +101,21 @@ tide_status tide_comm_exchange(tide_comm *comm, const void *mine, size_t bytes, 
     }
     const tide_status status = tide_comm_failure(comm);
     return status == TIDE_OK ? keep(comm, comm->ops->exchange(comm, mine, bytes, all)) : status;
+}
+
+tide_status tide_comm_broadcast(tide_comm *comm, void *data, size_t bytes)
+{
+    if (comm == NULL || comm->ranks == 1)
+        return TIDE_OK;
+    char *all = bytes <= TIDE_EXCHANGE_MAX_BYTES ? malloc(bytes * comm->ranks) : NULL;
+    if (all == NULL && bytes > 0 && bytes <= TIDE_EXCHANGE_MAX_BYTES)
+        return tide_comm_fail(comm,
+                              tide_fail(TIDE_ERROR_NO_MEMORY, "no memory for %zu bytes from rank 0", bytes));
+    const tide_status status = tide_comm_exchange(comm, data, bytes, all);
+    if (status == TIDE_OK && bytes > 0)
+        memcpy(data, all, bytes);
+    free(all);
+    return status;
 }
 
 tide_status tide_comm_barrier(tide_comm *comm)

@@ -191,7 +191,8 @@ static tide_status allocate(const tide_decoder_options *options, tide_decoder **
     made->ops = calloc(3 * layers + 5, sizeof *made->ops);
     const uint64_t rope = rope_elements(options);
     made->rope_table = rope ? malloc(rope * sizeof *made->rope_table) : NULL;
-    made->loss_sums = calloc(options->micro_batches, sizeof *made->loss_sums);
+    made->loss_sums = calloc(options->micro_batches * (1 + (size_t)tide_comm_ranks(options->comm)),
+                             sizeof *made->loss_sums);
     if (!made->recompute || !made->frozen || !made->params || !made->residuals || !made->saved ||
         !made->ops || (rope && !made->rope_table) || !made->loss_sums) {
         tide_decoder_destroy(made);
@@ -513,14 +514,19 @@ tide_status tide_decoder_evaluate(tide_decoder *model)
 
 tide_status tide_decoder_loss(tide_decoder *model, double *loss)
 {
-    const tide_status status =
-        tide_read(model->pool, model->loss_sums, region_at(model, model->region.loss_sums_offset),
-                  model->options.micro_batches * sizeof *model->loss_sums);
+    tide_comm *comm = model->options.comm;
+    const uint32_t micro_batches = model->options.micro_batches;
+    const size_t bytes = micro_batches * sizeof *model->loss_sums;
+    double *all = model->loss_sums + micro_batches;
+    tide_status status =
+        tide_read(model->pool, model->loss_sums, region_at(model, model->region.loss_sums_offset), bytes);
+    if (status == TIDE_OK)
+        status = tide_comm_exchange(comm, model->loss_sums, bytes, all);
     if (status != TIDE_OK)
         return status;
     double sum = 0.0;
-    for (uint32_t m = 0; m < model->options.micro_batches; m++)
-        sum += model->loss_sums[m];
+    for (uint32_t m = 0; m < micro_batches * tide_comm_ranks(comm); m++)
+        sum += all[m];
     *loss = model->learned > 0 ? sum / (double)model->learned : 0.0;
     return TIDE_OK;
 }

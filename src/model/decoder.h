@@ -57,6 +57,7 @@ typedef struct tide_decoder_options {
     /* [tensor_count]: is the tensor frozen? All tensors of a param have the same value, and at least one
      * param is trained. NULL: none is frozen. Read during create only */
     const bool *frozen;
+    tide_comm *comm; /* the pool's (tide_ranks_options): its ranks' losses are added; NULL: one rank */
     const tide_kernels *kernels;
     tide_decoder_seen seen; /* called during create only; may be NULL */
     void *seen_context;
@@ -148,8 +149,9 @@ TIDE_NODISCARD tide_status tide_decoder_upload(tide_decoder *model, const tide_d
 TIDE_NODISCARD tide_status tide_decoder_train(tide_decoder *model, float loss_scale);
 TIDE_NODISCARD tide_status tide_decoder_evaluate(tide_decoder *model);
 
-/* Wait for the ops and read the local batch's part of the global batch's mean loss, in nats per learned
- * token: the micro-batches' sums, added in their order. 0 if no token is learned. Call it inside the step. */
+/* Wait for the ops and read the global batch's mean loss, in nats per learned token: the sums of all ranks'
+ * micro-batches, added in their order. 0 if no token is learned. Call it inside the step, on all ranks. Fails
+ * as tide_read and tide_comm_exchange do. */
 TIDE_NODISCARD tide_status tide_decoder_loss(tide_decoder *model, double *loss);
 
 /* Run a forward-only pass over one sequence of seq_len tokens and read logits[vocab_size] of the token after

@@ -67,7 +67,9 @@ struct tide_decoder {
     /* the table of rotary positions, [seq_len, head_width], until the first pass has written it to the
      * region; NULL after that, and in a model without rotary positions */
     float *rope_table;
-    double *loss_sums; /* [micro_batches]: those of the step whose loss was read last */
+    /* of the step whose loss was read last: those of this rank's micro-batches, [micro_batches], then those of
+     * all ranks' */
+    double *loss_sums;
 };
 
 struct tide_op_builder {

@@ -53,7 +53,6 @@ static tide_status enqueue(tide_pool *pool, tide_stream stream, const tide_kerne
                             .accesses = accesses,
                             .access_count = access_count,
                             .may_coalesce = !tide_telemetry_times_kernels(&pool->telemetry)};
-    assert(tide_order_may_enqueue(&pool->order, stream));
     return device->ops->launch(device, stream, &work, kernel->kernel, kernel->arguments,
                                kernel->argument_bytes);
 }
@@ -61,6 +60,7 @@ static tide_status enqueue(tide_pool *pool, tide_stream stream, const tide_kerne
 tide_status tide_launch_kernel(tide_pool *pool, const tide_kernel_work *kernel)
 {
     const tide_open_op *op = &pool->op;
+    assert(!tide_monitor_is_held(NULL));
     if (tide_op_is_open(pool) && kernel->part == TIDE_PART_END)
         return enqueue(pool, op->finishing_stream, kernel, op->finishing, op->finishing_count);
     return enqueue(pool, TIDE_STREAM_COMPUTE, kernel, op->accesses,

@@ -162,7 +162,41 @@ static tide_status fill(tide_trainer *trainer, const tide_trainer_options *optio
                              options->pool.progress_context);
 }
 
-tide_status tide_trainer_create(const tide_trainer_options *options, tide_trainer **trainer)
+/* Compare with the other ranks what a run has besides its model. PEER: the message says which rank has other
+ * data, say. */
+static tide_status agree(tide_trainer *trainer)
+{
+    const tide_train_state *state = &trainer->state;
+    const struct {
+        const char *name;
+        uint64_t value;
+    } parts[] = {{"training data", state->data_fingerprint},
+                 {"validation data", state->validation_fingerprint},
+                 {"packing", (uint64_t)state->packing * 2 + state->whole_epochs},
+                 {"seed", state->seed},
+                 {"checkpoint", state->step},
+                 {"batch", state->global_batch_tokens},
+                 {"sequence length", state->seq_len},
+                 {"micro-batch", state->micro_batch_sequences},
+                 {"number of evaluation batches", trainer->eval_batches}};
+    enum { PARTS = sizeof parts / sizeof parts[0] };
+    const uint32_t ranks = tide_comm_ranks(trainer->comm);
+    uint64_t mine[PARTS], *all = calloc(ranks, sizeof mine);
+    if (all == NULL)
+        return tide_fail(TIDE_ERROR_NO_MEMORY, "no memory to compare %u ranks", ranks);
+    for (size_t i = 0; i < PARTS; i++)
+        mine[i] = parts[i].value;
+    tide_status status = tide_comm_exchange(trainer->comm, mine, sizeof mine, all);
+    for (uint32_t rank = 1; rank < ranks && status == TIDE_OK; rank++)
+        for (size_t i = 0; i < PARTS && status == TIDE_OK; i++)
+            if (all[rank * PARTS + i] != all[i])
+                status =
+                    tide_fail(TIDE_ERROR_PEER, "rank %u has another %s than rank 0", rank, parts[i].name);
+    free(all);
+    return status;
+}
+
+static tide_status create(const tide_trainer_options *options, tide_trainer **trainer)
 {
     tide_trainer_options resolved;
     tide_status status = tide_trainer_resolve(options, &resolved);
@@ -177,6 +211,7 @@ tide_status tide_trainer_create(const tide_trainer_options *options, tide_traine
     made->save_weights_only = resolved.save_weights_only;
     made->new_data = resolved.new_data;
     made->eval_batches = resolved.eval_batches;
+    made->comm = resolved.pool.ranks.comm;
     made->predicts = resolved.pool.predict;
     made->computes = !tide_device_factory_is_null(resolved.pool.device);
     tide_weights_import *weights = NULL;
@@ -193,12 +228,22 @@ tide_status tide_trainer_create(const tide_trainer_options *options, tide_traine
         status = fill(made, &resolved, weights);
     }
     tide_weights_import_close(weights);
+    if (status == TIDE_OK)
+        status = agree(made);
     if (status != TIDE_OK) {
         tide_trainer_destroy(made);
         return status;
     }
     *trainer = made;
     return TIDE_OK;
+}
+
+tide_status tide_trainer_create(const tide_trainer_options *options, tide_trainer **trainer)
+{
+    const tide_status status = create(options, trainer);
+    if (status != TIDE_OK)
+        tide_comm_abort(options->pool.ranks.comm, tide_message()); /* the others wait for this rank */
+    return status;
 }
 
 void tide_trainer_destroy(tide_trainer *trainer)

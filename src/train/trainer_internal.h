@@ -17,6 +17,7 @@ struct tide_trainer {
     tide_data *data; /* NULL: the trainer has no data */
     tide_pool *pool;
     tide_decoder *model;
+    tide_comm *comm; /* NULL: one rank */
     const tide_files *files;
     tide_trainer_plan plan;
     tide_train_state state;
@@ -28,7 +29,7 @@ struct tide_trainer {
     bool predicts;                   /* reports contain the pool's predictions */
     tide_progress_callback progress; /* the callback of the pool's options, or NULL */
     void *progress_context;
-    tide_token_batch batch; /* of global_batch_tokens, before it is uploaded to the region */
+    tide_token_batch batch; /* of global_batch_tokens, of which this rank uploads its part to the region */
 };
 
 /* Resolve default options and refuse wrong ones: ARGUMENT as tide_trainer_create says. Reads no data, but the
@@ -58,7 +59,7 @@ TIDE_NODISCARD tide_status tide_trainer_find(const tide_trainer_options *options
  * trainer->resumed. */
 TIDE_NODISCARD tide_status tide_trainer_load(tide_trainer *trainer);
 
-/* Upload the trainer's batch into the open step. */
+/* Upload this rank's part of the trainer's batch into the open step. */
 TIDE_NODISCARD tide_status tide_trainer_upload(tide_trainer *trainer);
 
 /* Give up the open step, which failed with `status`. Keeps the failure's message and returns `status`. */

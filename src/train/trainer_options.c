@@ -87,7 +87,7 @@ static tide_status resolve_sequence(tide_trainer_options *options)
 
 uint32_t tide_trainer_ranks(const tide_trainer_options *options)
 {
-    return tide_max_u32(options->pool.ranks.count, 1);
+    return tide_max_u32(options->pool.ranks.count, tide_comm_ranks(options->pool.ranks.comm));
 }
 
 /* The default batch: 8 sequences; with several ranks the fewest micro-batches that are at least so many and

@@ -15,6 +15,7 @@
 
 #include "base/align.h"
 #include "base/minmax.h"
+#include "base/team.h"
 #include "src/pool/inspect.h"
 #include "src/pool/plan.h"
 #include "src/train/pool_memory.h"
@@ -52,6 +53,7 @@ static tide_decoder_options model_options(const tide_trainer_options *options, c
         .sum_groups = options->pool.sum_groups / ranks,
         .recompute = variant->recompute,
         .frozen = variant->frozen,
+        .comm = options->pool.ranks.comm,
         .kernels = variant->kernels,
         .seen = variant->seen,
         .seen_context = variant->seen_context,
@@ -160,6 +162,27 @@ static tide_status choose_recompute(const tide_trainer_options *options, uint64_
     for (uint32_t i = layers - saved_blocks; i < layers; i++)
         variant->recompute[i] = false;
     return TIDE_OK;
+}
+
+/* All ranks recompute the same blocks, so that their ops use the same params: as many as the rank with the
+ * least memory. */
+static tide_status agree_on_recompute(const tide_trainer_options *options, const model_variant *variant)
+{
+    tide_comm *comm = options->pool.ranks.comm;
+    const uint32_t ranks = tide_comm_ranks(comm);
+    uint32_t mine = 0, most = 0; /* the first blocks, which recompute */
+    uint32_t *all = calloc(ranks, sizeof *all);
+    if (all == NULL)
+        return tide_fail(TIDE_ERROR_NO_MEMORY, "no memory to compare %u ranks", ranks);
+    while (mine < options->model.layers && variant->recompute[mine])
+        mine++;
+    const tide_status status = tide_comm_exchange(comm, &mine, sizeof mine, all);
+    for (uint32_t rank = 0; rank < ranks && status == TIDE_OK; rank++)
+        most = tide_max_u32(most, all[rank]);
+    for (uint32_t i = 0; i < most; i++)
+        variant->recompute[i] = true;
+    free(all);
+    return status;
 }
 
 /* --- refusals --- */
@@ -324,7 +347,10 @@ static tide_status find_machine(tide_trainer_options *options, tide_device_facto
         tide_device_factory_find(options->pool.device, options->pool.machine.gpu_memory_bytes, factory);
     if (status != TIDE_OK)
         return status;
-    tide_kernels_cpu_configure(tide_device_factory_threads(&options->pool));
+    const int threads = tide_device_factory_threads(&options->pool);
+    /* Ranks that are threads of one process have equal counts, and some may compute already. */
+    if (tide_trainer_ranks(options) == 1 || tide_team_threads() != threads)
+        tide_kernels_cpu_configure(threads);
     return tide_pool_memory_find(factory, options->imitates, &options->pool);
 }
 
@@ -343,6 +369,8 @@ static tide_status make(tide_trainer_options *options, tide_decoder_seen seen, v
     tide_trainer_plan made = describe(options, &variant, factory.available_bytes);
     status = choose_recompute(options, made.saved_block_bytes, &variant);
     tide_pool_plan of_pool;
+    if (status == TIDE_OK && pool != NULL)
+        status = agree_on_recompute(options, &variant);
     if (status == TIDE_OK)
         status = build(options, &variant, pool, &of_pool, model);
     if (status == TIDE_OK) {

@@ -110,8 +110,11 @@ tide_status tide_trainer_sample(tide_trainer *trainer, const tide_sample_options
         goto free_sampler;
     for (uint32_t i = 0; status == TIDE_OK && i < options->tokens; i++) {
         status = forward(trainer, &made);
+        int32_t token = status == TIDE_OK ? tide_sampler_pick(&sampler, made.logits, i) : 0;
         if (status == TIDE_OK)
-            append(trainer, tide_sampler_pick(&sampler, made.logits, i), &made);
+            status = tide_comm_broadcast(trainer->comm, &token, sizeof token);
+        if (status == TIDE_OK)
+            append(trainer, token, &made);
     }
     if (status == TIDE_OK) {
         *text = made.text;

@@ -88,22 +88,42 @@ static void tell_loaded(void *context, uint64_t done_bytes, uint64_t total_bytes
         trainer->progress(trainer->progress_context, "values from the checkpoint", done_bytes, total_bytes);
 }
 
-tide_status tide_trainer_save(tide_trainer *trainer, const char *dir, unsigned keep,
-                              tide_checkpoint_saved *saved)
+static tide_status save(tide_trainer *trainer, const char *dir, unsigned keep, tide_checkpoint_saved *saved)
 {
-    tide_status status = tide_trainer_check_computes(trainer, "save");
-    if (status == TIDE_OK)
-        status = tide_pool_drain(trainer->pool);
-    if (status != TIDE_OK)
-        return status;
     tensor_list list;
-    status = trainer_tensors(trainer, &list);
+    tide_status status = trainer_tensors(trainer, &list);
     if (status != TIDE_OK)
         return status;
     status = (trainer->save_weights_only ? tide_checkpoint_save_weights : tide_checkpoint_save)(
         trainer->files, dir, &trainer->state, &list.tensors, keep, read_values, trainer, saved);
     tensor_list_free(&list);
     return status;
+}
+
+/* Rank 0 saves; all ranks return its status with its message. */
+tide_status tide_trainer_save(tide_trainer *trainer, const char *dir, unsigned keep,
+                              tide_checkpoint_saved *saved)
+{
+    struct {
+        tide_status status;
+        char message[1024];
+        tide_checkpoint_saved saved;
+    } told = {.status = TIDE_OK};
+    tide_status status = tide_trainer_check_computes(trainer, "save");
+    if (status == TIDE_OK)
+        status = tide_pool_drain(trainer->pool);
+    if (status != TIDE_OK)
+        return status;
+    if (tide_comm_rank(trainer->comm) == 0) {
+        told.status = save(trainer, dir, keep, &told.saved);
+        snprintf(told.message, sizeof told.message, "%s", tide_message());
+    }
+    status = tide_comm_broadcast(trainer->comm, &told, sizeof told);
+    if (status != TIDE_OK)
+        return status;
+    if (saved != NULL)
+        *saved = told.saved;
+    return told.status == TIDE_OK ? TIDE_OK : tide_fail(told.status, "%s", told.message);
 }
 
 /* Take over the values that the checkpoint has and the options do not: progress, and the dynamic loss

@@ -93,9 +93,11 @@ static tide_status next_batch(tide_trainer *trainer)
 tide_status tide_trainer_upload(tide_trainer *trainer)
 {
     const bool packed = trainer->data && tide_data_count(trainer->data).packed;
-    const tide_decoder_batch batch = {.inputs = trainer->batch.inputs,
-                                      .targets = trainer->batch.targets,
-                                      .starts = packed ? trainer->batch.starts : NULL,
+    const uint64_t first =
+        trainer->plan.global_batch_tokens / trainer->plan.ranks * tide_comm_rank(trainer->comm);
+    const tide_decoder_batch batch = {.inputs = trainer->batch.inputs + first,
+                                      .targets = trainer->batch.targets + first,
+                                      .starts = packed ? trainer->batch.starts + first : NULL,
                                       .learned = trainer->batch.learned};
     return tide_decoder_upload(trainer->model, &batch);
 }
