@@ -43,6 +43,7 @@ typedef struct tide_comm_socket_options {
      * binds it. NULL: 127.0.0.1 */
     const char *address;
     uint16_t port; /* at which rank 0 listens, not 0 */
+    int listener;  /* of rank 0: a socket that listens there already, which the comm closes. 0: none */
     /* a text that all ranks of the run have and no other program: a connection without it is dropped. NULL: "" */
     const char *token;
     /* a number that must be equal on all ranks, such as a hash of the model and its options; a rank with

@@ -274,6 +274,11 @@ const tide_train_state *tide_trainer_state(const tide_trainer *trainer)
     return &trainer->state;
 }
 
+tide_comm *tide_trainer_comm(const tide_trainer *trainer)
+{
+    return trainer->comm;
+}
+
 void tide_trainer_best_set(tide_trainer *trainer, uint64_t step, double loss)
 {
     trainer->state.best_step = step;

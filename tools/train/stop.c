@@ -88,7 +88,12 @@ unsigned tide_stop_count(void)
     return (unsigned)end_count;
 }
 
-static const char *name_of(int number)
+int tide_stop_number(void)
+{
+    return end_seen;
+}
+
+const char *tide_stop_signal_name(int number)
 {
     switch (number) {
     case SIGINT:
@@ -108,14 +113,13 @@ static const char *name_of(int number)
 
 const char *tide_stop_name(void)
 {
-    return name_of(end_seen);
+    return tide_stop_signal_name(end_seen);
 }
 
-const char *tide_stop_save_take(void)
+int tide_stop_save_take(void)
 {
     const int number = save_seen;
-    if (number == 0)
-        return NULL;
-    save_seen = 0;
-    return name_of(number);
+    if (number != 0)
+        save_seen = 0;
+    return number;
 }

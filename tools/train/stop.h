@@ -19,15 +19,16 @@
 void tide_stop_install(void);
 
 bool tide_stop_wanted(void);
-bool tide_stop_not_wanted(void *unused); /* a `go_on` of predictions */
+bool tide_stop_not_wanted(void *unused);       /* a `go_on` of predictions */
+int tide_stop_number(void);                    /* the first signal that asked for the end; 0: none has */
+const char *tide_stop_signal_name(int number); /* "SIGINT" */
 const char *tide_stop_name(void); /* name of the first signal that asked for the end, "SIGINT", if one did */
 unsigned tide_stop_count(void);   /* signals so far that asked for the end */
 
 /* Install those handlers and the ones that ask for a save, and ignore SIGPIPE. */
 void tide_stop_install_run(void);
 
-/* Returns the name of the latest signal that has asked for a save since the last call, "SIGUSR1"; NULL: none
- * has. */
-const char *tide_stop_save_take(void);
+/* Returns the latest signal that has asked for a save since the last call; 0: none has. */
+int tide_stop_save_take(void);
 
 #endif

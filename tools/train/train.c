@@ -23,12 +23,14 @@
 #include "tools/export/export_options.h"
 #include "tools/options.h"
 #include "tools/train/file_use.h"
+#include "tools/train/launch.h"
 #include "tools/train/stop.h"
 #include "tools/train/train_auto.h"
 #include "tools/train/train_folder.h"
 #include "tools/train/train_head.h"
 #include "tools/train/train_options.h"
 #include "tools/train/train_predict.h"
+#include "tools/train/train_ranks.h"
 #include "tools/train/train_report.h"
 #include "tools/train/train_saves.h"
 #include "tools/train/train_trace.h"
@@ -60,8 +62,11 @@ typedef struct train_run {
     tide_export_place exporting;
     tide_train_prediction prediction; /* used with --device null */
     tide_train_saves saves;
-    bool of_bytes;       /* the data is text, whose tokens are bytes */
-    uint64_t first_step; /* steps that were done before this run */
+    tide_train_ranks ranks;
+    char trace_path[4096]; /* with several ranks: --trace with this one's number */
+    int stop, save_signal; /* signals that some rank has got, as of the last step; 0: none */
+    bool of_bytes;         /* the data is text, whose tokens are bytes */
+    uint64_t first_step;   /* steps that were done before this run */
     /* report n is at n % WAITING_STEPS_MAX, for n from `lined` to `reported` - 1 */
     tide_trainer_report waiting[WAITING_STEPS_MAX];
     uint64_t reported;
@@ -104,10 +109,38 @@ static tide_status export_open(train_run *run)
     return run->settings.export != NULL ? tide_export_begin(&export, &run->exporting) : TIDE_OK;
 }
 
+/* With several ranks each writes a trace of its own. */
+static tide_status trace_name(train_run *run)
+{
+    tide_train_settings *settings = &run->settings;
+    if (run->ranks.ranks == 1 || settings->trace == NULL)
+        return TIDE_OK;
+    if (snprintf(run->trace_path, sizeof run->trace_path, "%s.rank-%u", settings->trace, run->ranks.rank) >=
+        (int)sizeof run->trace_path)
+        return tide_fail(TIDE_ERROR_ARGUMENT, "--trace %.100s...: its path is too long", settings->trace);
+    settings->trace = run->trace_path;
+    return TIDE_OK;
+}
+
+static tide_status trace_open(train_run *run)
+{
+    tide_status status = trace_name(run);
+    if (status == TIDE_OK)
+        status = tide_train_trace_open(&run->settings, &run->trace);
+    if (run->trace != NULL) {
+        run->options.pool.trace = tide_trace_record;
+        run->options.pool.trace_context = run->trace;
+    }
+    return status;
+}
+
+/* Rank 0 alone writes checkpoints, the export and metrics. */
 static tide_status outputs_open(train_run *run)
 {
     const tide_train_settings *settings = &run->settings;
     const tide_export export = export_of(run);
+    if (run->ranks.rank != 0)
+        return trace_open(run);
     if (settings->export != NULL)
         /* so that the checks of free space count the removed files as free */
         tide_export_tidy(export.files, export.out);
@@ -117,13 +150,7 @@ static tide_status outputs_open(train_run *run)
         status = export_open(run);
     if (status == TIDE_OK && settings->metrics != NULL)
         status = tide_metrics_open(settings->metrics, &run->metrics);
-    if (status == TIDE_OK)
-        status = tide_train_trace_open(settings, &run->trace);
-    if (run->trace != NULL) {
-        run->options.pool.trace = tide_trace_record;
-        run->options.pool.trace_context = run->trace;
-    }
-    return status;
+    return status == TIDE_OK ? trace_open(run) : status;
 }
 
 /* Removes the checkpoint folder that this run created, if the run failed before its first checkpoint. */
@@ -154,7 +181,7 @@ static tide_status source_keep(const train_run *run)
     char source[TIDE_CHECKPOINT_PATH_BYTES];
     const char *folder = run->settings.checkpoint;
     bool kept = false;
-    if (folder == NULL || !tide_trainer_computes(run->trainer))
+    if (folder == NULL || run->ranks.rank != 0 || !tide_trainer_computes(run->trainer))
         return TIDE_OK;
     if (tide_trainer_resumed_get(run->trainer)->resumed && !run->folder.elsewhere) {
         const tide_status status = tide_export_source_kept(tide_files_posix(), folder, source, &kept);
@@ -181,8 +208,10 @@ static tide_status metrics_begin(train_run *run)
 
 static tide_status trainer_open(train_run *run)
 {
-    run->options.pool.progress = tide_making_show;
-    run->options.pool.progress_context = &run->making;
+    if (run->ranks.rank == 0) {
+        run->options.pool.progress = tide_making_show;
+        run->options.pool.progress_context = &run->making;
+    }
     tide_making_begin(&run->making, stderr);
     tide_status status = tide_trainer_create(&run->options, &run->trainer);
     tide_making_end(&run->making);
@@ -192,6 +221,8 @@ static tide_status trainer_open(train_run *run)
         status = tide_train_folder_begin(&run->folder, stdout);
     if (status == TIDE_OK)
         status = source_keep(run);
+    if (status == TIDE_OK) /* rank 0 alone has looked at the folder */
+        status = tide_comm_broadcast(run->ranks.comm, &run->folder.elsewhere, sizeof run->folder.elsewhere);
     if (status != TIDE_OK)
         return tide_train_folder_advise(&run->settings, status);
     const tide_train_head head = {.settings = &run->settings,
@@ -199,6 +230,7 @@ static tide_status trainer_open(train_run *run)
                                   .trainer = run->trainer,
                                   .device = run->device,
                                   .no_gpu = run->no_gpu,
+                                  .threads_differ = run->ranks.threads_differ,
                                   .freeze = run->freeze};
     tide_train_head_print(&head, stdout);
     status = tide_report_plan(tide_trainer_plan_get(run->trainer), stdout);
@@ -299,7 +331,7 @@ static tide_status evaluate(train_run *run)
     const uint64_t begin_ns = tide_pool_now_ns(tide_trainer_pool(run->trainer));
     tide_status status = tide_trainer_evaluate(run->trainer, &loss);
     tide_pool_trace_work(tide_trainer_pool(run->trainer), "evaluate", begin_ns);
-    if (status == TIDE_OK && isnan(run->unigram))
+    if (status == TIDE_OK && isnan(run->unigram) && run->ranks.rank == 0)
         status = tide_data_unigram_entropy(tide_trainer_data(run->trainer), &run->unigram);
     if (status != TIDE_OK)
         return status;
@@ -330,7 +362,7 @@ static tide_status save(train_run *run, tide_status (*how)(tide_train_saves *))
 /* Whether a signal has asked for a save that is possible; if it is not possible, a line says why. */
 static bool save_asked(train_run *run)
 {
-    const char *signal_name = tide_stop_save_take();
+    const char *signal_name = run->save_signal != 0 ? tide_stop_signal_name(run->save_signal) : NULL;
     if (signal_name != NULL && !tide_trainer_computes(run->trainer))
         tide_progress_line(&run->progress, "%s: nothing was saved: the null device computes nothing",
                            signal_name);
@@ -364,13 +396,23 @@ static tide_status between_steps(train_run *run)
     return status;
 }
 
+/* Looks for signals, which may have come to any rank. All ranks get the same answer, and so do the same. */
+static tide_status signals_look(train_run *run)
+{
+    run->stop = tide_stop_number();
+    run->save_signal = tide_stop_save_take();
+    const tide_status status = tide_train_ranks_signal(&run->ranks, &run->stop);
+    return status == TIDE_OK ? tide_train_ranks_signal(&run->ranks, &run->save_signal) : status;
+}
+
 static tide_status steps_run(train_run *run)
 {
     const tide_train_state *state = tide_trainer_state(run->trainer);
-    tide_status status = TIDE_OK;
-    while (status == TIDE_OK && state->step < run->settings.trainer.hyper.schedule.steps &&
-           !tide_stop_wanted()) {
+    tide_status status = signals_look(run);
+    while (status == TIDE_OK && state->step < run->settings.trainer.hyper.schedule.steps && run->stop == 0) {
         status = step_run(run);
+        if (status == TIDE_OK)
+            status = signals_look(run);
         if (status == TIDE_OK)
             status = between_steps(run);
     }
@@ -403,9 +445,9 @@ static tide_status ending_save(train_run *run)
         return TIDE_OK;
     if (tide_train_saves_pending(&run->saves))
         return save(run, tide_train_save_last);
-    if (tide_stop_wanted() && run->settings.checkpoint == NULL)
+    if (run->stop != 0 && run->settings.checkpoint == NULL)
         tide_progress_line(&run->progress, "nothing was saved: there is no --checkpoint");
-    else if (tide_stop_wanted())
+    else if (run->stop != 0)
         tide_progress_line(&run->progress, "nothing was saved: %s",
                            step == 0 ? "no step is done" : "the newest checkpoint is of this step");
     return TIDE_OK;
@@ -444,20 +486,22 @@ static tide_status ending_run(train_run *run)
 {
     uint64_t step = tide_trainer_state(run->trainer)->step;
     tide_status status = steps_settle(run);
+    if (status == TIDE_OK)
+        status = signals_look(run);
     if (status != TIDE_OK)
         return status;
-    if (tide_stop_wanted())
-        tide_progress_line(&run->progress, "%s: stopped after step %llu", tide_stop_name(),
+    if (run->stop != 0)
+        tide_progress_line(&run->progress, "%s: stopped after step %llu", tide_stop_signal_name(run->stop),
                            (unsigned long long)step);
     tide_progress_end(&run->progress, &tide_trainer_plan_get(run->trainer)->pool);
     const bool finished =
         tide_trainer_computes(run->trainer) && step >= run->settings.trainer.hyper.schedule.steps;
-    const bool goes_on = finished && !tide_stop_wanted();
+    const bool goes_on = finished && run->stop == 0;
     if (goes_on && run->settings.keep_best) /* before the save, which says whether it is the best */
         status = evaluate(run);
     if (status == TIDE_OK)
         status = ending_save(run);
-    if (finished && run->settings.export != NULL)
+    if (finished && run->settings.export != NULL && run->ranks.rank == 0)
         status = status == TIDE_OK ? export(run) : export_in_spite(run, status);
     else if (status == TIDE_OK && run->settings.export != NULL)
         tide_progress_line(&run->progress, "nothing was exported: the run is not done");
@@ -516,7 +560,11 @@ static tide_status train(train_run *run)
     if (run->freeze == NULL)
         return tide_fail(TIDE_ERROR_NO_MEMORY, "no memory for the patterns of --freeze");
     tide_train_settings_device(&run->settings, run->device, run->no_gpu);
-    tide_status status = tide_train_settings_apply(&run->settings, run->device, &run->options);
+    tide_status status = tide_train_ranks_join(&run->settings, &run->ranks);
+    if (status == TIDE_OK)
+        status = tide_train_settings_apply(&run->settings, run->device, &run->options);
+    if (status == TIDE_OK)
+        status = tide_train_ranks_share(&run->ranks, &run->options);
     if (status == TIDE_OK)
         status = files_check(&run->settings);
     if (status == TIDE_OK)
@@ -536,6 +584,7 @@ static tide_status train(train_run *run)
     if (status != TIDE_OK)
         return status;
     tide_progress_begin(&run->progress, stdout, run->trainer);
+    run->progress.quiet = run->ranks.rank != 0;
     if (run->first_step >= run->settings.trainer.hyper.schedule.steps)
         tide_progress_line(&run->progress, "step %llu of %llu is done already",
                            (unsigned long long)run->first_step,
@@ -549,8 +598,8 @@ static tide_status train(train_run *run)
  * would remove an older, good checkpoint for this one. */
 static void steps_rescue(train_run *run, tide_status failure)
 {
-    if (run->trainer == NULL || run->progress.out == NULL)
-        return;
+    if (run->trainer == NULL || run->progress.out == NULL || run->ranks.ranks > 1)
+        return; /* without one of its ranks a run can't save either */
     /* false if the device failed, which has been printed */
     const bool settled = steps_settle(run) == TIDE_OK;
     if (!settled)
@@ -595,6 +644,19 @@ static int outputs_close(train_run *run, int exit_status)
     return exit_status;
 }
 
+/* Prints the failure. What is refused before the first step is told by rank 0 alone, for all of them, unless
+ * this rank has never met the others. */
+static int failure_print(const train_run *run, tide_status status)
+{
+    const bool begun = run->progress.out != NULL, alone = run->ranks.comm == NULL;
+    if (run->ranks.rank == 0 || alone)
+        return tide_command_failed(command_name, status);
+    fflush(stdout);
+    if (begun)
+        fprintf(stderr, "%s%s\n", run->ranks.name, tide_message());
+    return status == TIDE_ERROR_ARGUMENT ? TIDE_EXIT_USAGE : TIDE_EXIT_FAILURE;
+}
+
 int tide_command_train(int count, char *const *arguments)
 {
     train_run run = {.unigram = NAN, .saves.saved_step = TIDE_TRAIN_UNSAVED};
@@ -605,12 +667,15 @@ int tide_command_train(int count, char *const *arguments)
     tide_status status = tide_train_settings_parse(count, arguments, &run.settings);
     if (status != TIDE_OK)
         return tide_command_failed(command_name, status);
+    if (run.settings.ranks > 1 && !tide_launch_is_rank())
+        return tide_launch_ranks(run.settings.ranks, count, arguments);
     tide_stop_install_run();
     int exit_status = TIDE_EXIT_OK;
     status = train(&run);
     tide_progress_close(&run.progress);
     if (status != TIDE_OK) {
-        exit_status = tide_command_failed(command_name, status);
+        tide_comm_abort(run.ranks.comm, tide_message());
+        exit_status = failure_print(&run, status);
         steps_rescue(&run, status);
     }
     /* the trainer reports its last events to the trace, so the trace is closed later */
@@ -623,6 +688,7 @@ int tide_command_train(int count, char *const *arguments)
         folder_withdraw(&run);
     tide_train_folder_close(&run.folder);
     tide_trace_destroy(run.trace);
+    tide_train_ranks_leave(&run.ranks);
     free(run.freeze);
     return exit_status;
 }

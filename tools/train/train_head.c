@@ -61,6 +61,13 @@ static void run_print(const tide_train_head *head, FILE *out)
     fprintf(out, "\n");
     tide_report_optimizer(tide_trainer_state(head->trainer), out);
     data_print(head, out);
+    if (plan->ranks > 1)
+        fprintf(out, "%u ranks at ZeRO stage 0: each has all params and their state, and %u of the %s%s\n",
+                plan->ranks, plan->micro_batches,
+                tide_count_noun(plan->micro_batches * plan->ranks, "micro-batch", parts),
+                head->threads_differ
+                    ? "; their numbers of threads differ, so results may differ from one rank's in last bits"
+                    : "");
     if (head->freeze[0] != '\0')
         fprintf(out, "frozen: tensors named %s\n", head->freeze);
     const tide_train_settings *settings = head->settings;

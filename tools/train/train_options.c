@@ -39,6 +39,8 @@ static const char *emulated_only(const tide_train_settings *settings)
         return "--checks on";
     if (settings->delays != 0)
         return "--delays";
+    if (settings->ranks > 1)
+        return "--ranks";
     return settings->trainer.pool.link_bytes_per_second > 0 ? "--link-bandwidth" : NULL;
 }
 
@@ -133,6 +135,24 @@ static tide_status trace_steps_check(const char *text)
                      TRACE_STEPS_MOST);
 }
 
+static tide_status ranks_check(const tide_train_settings *settings, const bool *given)
+{
+    const tide_ranks_options *ranks = &settings->trainer.pool.ranks;
+    if (ranks->zero_stage > 0)
+        return tide_fail(
+            TIDE_ERROR_ARGUMENT,
+            "tidepool train: --zero-stage %u is not built yet; 0, in which every rank has all, is",
+            ranks->zero_stage);
+    if (settings->ranks == 1)
+        return needs_check(given, "--log-dir", "--ranks");
+    if (tide_train_settings_predict(settings))
+        return tide_fail(TIDE_ERROR_ARGUMENT,
+                         "tidepool train: --ranks needs --device host: the null device computes nothing");
+    if (settings->automatic)
+        return tide_fail(TIDE_ERROR_ARGUMENT, "tidepool train: --auto chooses for one rank, without --ranks");
+    return TIDE_OK;
+}
+
 static tide_status settings_check(const tide_train_settings *settings, const bool *given)
 {
     double scale;
@@ -179,6 +199,8 @@ static tide_status settings_check(const tide_train_settings *settings, const boo
         return tide_fail(
             TIDE_ERROR_ARGUMENT,
             "tidepool train: --auto needs a device that computes, not null; tidepool tune predicts");
+    if (status == TIDE_OK)
+        status = ranks_check(settings, given);
     if (status == TIDE_OK)
         status = needs_check(given, "--keep", "--checkpoint");
     if (status == TIDE_OK)
@@ -301,7 +323,7 @@ tide_status tide_train_settings_apply(const tide_train_settings *settings, const
     filled.pool.device = device;
     filled.pool.predict = settings->metrics != NULL && !predict; /* the null device is a prediction itself */
     filled.pool.checks.hazard_check = settings->checks;
-    filled.pool.checks.guard = settings->checks;
+    filled.pool.checks.guard = settings->checks && settings->ranks == 1;
     filled.pool.checks.fault_handler = settings->checks;
     filled.pool.checks.delay_seed = settings->delays;
     filled.pool.checks.delay_max_us = settings->delays != 0 ? DELAY_MAX_US : 0;

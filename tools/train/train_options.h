@@ -44,6 +44,9 @@ typedef struct tide_train_settings {
     uint64_t eval_every; /* TIDE_TRAIN_EVAL_EPOCHS: at the end of each epoch */
     uint32_t sample;
 
+    uint32_t ranks;         /* processes to start */
+    const char *log_folder; /* NULL: not given */
+
     const char *machine; /* the one that the null device imitates: "this", a file, a preset */
     uint64_t ram_bytes;  /* 0: not given */
 

@@ -39,6 +39,7 @@ typedef struct tide_progress {
     uint64_t lost;    /* lines that could not be written */
     bool reader_left; /* whether the output's other end was closed when the first line was lost */
     bool terminal;
+    bool quiet; /* tide_progress_warn prints nothing: rank 0 does */
     bool bar_shown;
     bool computes;  /* false on the null device, which has no loss to print */
     bool scales;    /* with fp16, whose loss scale is printed */

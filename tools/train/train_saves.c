@@ -128,6 +128,7 @@ typedef struct tide_patience {
     double begin_s, told_s; /* times of the first failure and of the latest line */
     unsigned stops;         /* signals that had asked for the end before this save */
     uint64_t free_at_try;
+    double pause_s;
     char message[1024]; /* of the latest try */
 } tide_patience;
 
@@ -178,14 +179,37 @@ static bool pause_for(tide_patience *patience, double seconds)
     return !is_over(patience);
 }
 
-static tide_status try_again(tide_patience *patience)
+/* Pause, each time twice as long, until there is reason to try again. False: the patience has ended. */
+static bool wait_for_reason(tide_patience *patience)
 {
-    const uint64_t free_space = free_bytes(patience->saves);
-    if (free_space < patience->saves->bytes && free_space <= patience->free_at_try)
-        return TIDE_ERROR_IO; /* the message of the latest try stays */
-    const tide_status status = save_once(patience->saves);
-    patience->free_at_try = free_space;
-    snprintf(patience->message, sizeof patience->message, "%s", tide_message());
+    while (pause_for(patience, patience->pause_s)) {
+        const uint64_t free_space = free_bytes(patience->saves);
+        patience->pause_s = fmin(2 * patience->pause_s, pause_most_s);
+        if (free_space >= patience->saves->bytes || free_space > patience->free_at_try) {
+            patience->free_at_try = free_space;
+            return true;
+        }
+    }
+    return false;
+}
+
+/* Try again and again. Of several ranks rank 0 writes, and so it decides. */
+static tide_status be_patient(tide_patience *patience, tide_status failure)
+{
+    tide_comm *comm = tide_trainer_comm(patience->saves->trainer);
+    tide_status status = failure;
+    bool again = true;
+    while (may_pass(status)) {
+        if (tide_comm_rank(comm) == 0)
+            again = wait_for_reason(patience);
+        const tide_status told = tide_comm_broadcast(comm, &again, sizeof again);
+        if (told != TIDE_OK)
+            return told;
+        if (!again)
+            return status;
+        status = save_once(patience->saves);
+        snprintf(patience->message, sizeof patience->message, "%s", tide_message());
+    }
     return status;
 }
 
@@ -200,15 +224,12 @@ tide_status tide_train_save_last(tide_train_saves *saves)
     tide_patience patience = {.saves = saves,
                               .begin_s = tide_clock_seconds(),
                               .stops = tide_stop_count(),
-                              .free_at_try = free_bytes(saves)};
+                              .free_at_try = free_bytes(saves),
+                              .pause_s = pause_first_s};
     snprintf(patience.message, sizeof patience.message, "%s", tide_message());
     if (!is_over(&patience))
         wait_tell(&patience, "tried again");
-    double pause_s = pause_first_s;
-    while (may_pass(status) && pause_for(&patience, pause_s)) {
-        status = try_again(&patience);
-        pause_s = 2 * pause_s < pause_most_s ? 2 * pause_s : pause_most_s;
-    }
+    status = be_patient(&patience, status);
     saves->given_up = status != TIDE_OK;
     if (!may_pass(status))
         return status;
