@@ -534,6 +534,8 @@ void tide_progress_line(tide_progress *progress, const char *format, ...)
 void tide_progress_warn(tide_progress *progress, const char *format, ...)
 {
     va_list arguments;
+    if (progress->quiet)
+        return;
     bar_clear(progress);
     if (progress->out != NULL)
         fflush(progress->out);
