@@ -7,7 +7,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/eventfd.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -24,31 +23,21 @@ static uint32_t connections_of(const tide_mesh *mesh)
 
 tide_status tide_mesh_init(tide_mesh *mesh, uint32_t rank, uint32_t ranks)
 {
-    tide_status status;
-    *mesh = (tide_mesh){.rank = rank, .ranks = ranks, .wake = -1};
+    *mesh = (tide_mesh){.rank = rank, .ranks = ranks};
     const uint32_t count = connections_of(mesh);
     mesh->connections = malloc(count * sizeof *mesh->connections);
     mesh->hosts = calloc(ranks, sizeof *mesh->hosts);
     mesh->polls = calloc(count, sizeof *mesh->polls);
     if (mesh->connections == NULL || mesh->hosts == NULL || mesh->polls == NULL) {
-        status = tide_fail(TIDE_ERROR_NO_MEMORY, "no memory for the connections of %u ranks", ranks);
-        goto free_arrays;
+        free(mesh->polls);
+        free(mesh->hosts);
+        free(mesh->connections);
+        return tide_fail(TIDE_ERROR_NO_MEMORY, "no memory for the connections of %u ranks", ranks);
     }
     for (uint32_t i = 0; i < count; i++)
         mesh->connections[i] = -1;
-    mesh->wake = ranks > 1 ? eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK) : -1;
-    if (ranks > 1 && mesh->wake < 0) {
-        status = tide_fail(TIDE_ERROR_IO, "rank %u can't make an eventfd: %s", rank, strerror(errno));
-        goto free_arrays;
-    }
     pthread_mutex_init(&mesh->lock, NULL);
     return TIDE_OK;
-
-free_arrays:
-    free(mesh->polls);
-    free(mesh->hosts);
-    free(mesh->connections);
-    return status;
 }
 
 void tide_mesh_fini(tide_mesh *mesh)
@@ -57,8 +46,6 @@ void tide_mesh_fini(tide_mesh *mesh)
         if (mesh->connections[i] >= 0)
             close(mesh->connections[i]);
     }
-    if (mesh->wake >= 0)
-        close(mesh->wake);
     pthread_mutex_destroy(&mesh->lock);
     free(mesh->polls);
     free(mesh->hosts);
@@ -121,10 +108,9 @@ tide_mesh_news tide_mesh_look(tide_mesh *mesh, uint32_t rank)
 tide_status tide_mesh_lost(tide_mesh *mesh, uint32_t rank, int error, const char *call)
 {
     const uint64_t deadline = tide_clock_ns() + NOTICE_WAIT_SECONDS * second_ns;
-    const int notices = tide_mesh_connection(mesh, TIDE_CHANNEL_NOTICE, rank);
+    struct pollfd notices = {.fd = tide_mesh_connection(mesh, TIDE_CHANNEL_NOTICE, rank), .events = POLLIN};
     for (int left; !atomic_load(&mesh->given_up) && (left = tide_tcp_milliseconds_to(deadline)) > 0;) {
-        struct pollfd polls[] = {{.fd = notices, .events = POLLIN}, {.fd = mesh->wake, .events = POLLIN}};
-        if (poll(polls, 2, left) <= 0 || polls[0].revents == 0)
+        if (poll(&notices, 1, left) <= 0)
             continue;
         const tide_mesh_news news = tide_mesh_look(mesh, rank);
         if (news == TIDE_MESH_FAILED)
@@ -150,8 +136,6 @@ void tide_mesh_give_up(tide_mesh *mesh, const char *reason)
         notice = mesh->first;
     pthread_mutex_unlock(&mesh->lock);
     atomic_store(&mesh->given_up, true);
-    while (eventfd_write(mesh->wake, 1) != 0 && errno == EINTR)
-        continue;
     for (uint32_t rank = 0; rank < mesh->ranks; rank++) {
         if (rank == mesh->rank)
             continue;

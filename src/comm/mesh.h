@@ -6,8 +6,9 @@
  * wait of a collective polls that channel, too, and looks at a notice without taking it away, since two
  * threads may wait. A rank that hears of a failure passes on the notice of the rank that failed first.
  *
- * A rank that gives up then shuts down the other channels. Their end may arrive before the notice does; a
- * rank that finds a connection closed therefore waits some time for a notice. */
+ * A rank that gives up then shuts down the other channels, which also wakes its own threads that wait for
+ * them. Other ranks may see their end before the notice; a rank that finds a connection closed therefore
+ * waits some time for a notice. */
 #ifndef TIDE_COMM_MESH_H
 #define TIDE_COMM_MESH_H
 
@@ -29,7 +30,6 @@ typedef struct tide_mesh {
     uint32_t rank, ranks;
     int *connections;     /* [TIDE_CHANNELS * ranks], channel by channel; -1: none */
     tide_tcp_host *hosts; /* [ranks] */
-    int wake;             /* an eventfd that is readable once this rank has given up; -1: there is one rank */
     atomic_bool given_up;
     struct pollfd *polls; /* [TIDE_CHANNELS * ranks], for the end */
     pthread_mutex_t lock;
@@ -37,7 +37,7 @@ typedef struct tide_mesh {
     tide_notice first; /* [lock] the notice that came first */
 } tide_mesh;
 
-/* Make a mesh without connections. NO_MEMORY, IO: nothing was made. */
+/* Make a mesh without connections. NO_MEMORY: nothing was made. */
 tide_status tide_mesh_init(tide_mesh *mesh, uint32_t rank, uint32_t ranks);
 /* Close all connections. */
 void tide_mesh_fini(tide_mesh *mesh);
@@ -60,7 +60,7 @@ tide_mesh_news tide_mesh_look(tide_mesh *mesh, uint32_t rank);
  * notice of the rank if one comes. */
 tide_status tide_mesh_lost(tide_mesh *mesh, uint32_t rank, int error, const char *call);
 
-/* Give up: wake this rank's waits and tell the other ranks. Does not wait. Any thread, once. */
+/* Give up: tell the other ranks and end this rank's waits. Does not wait. Any thread, once. */
 void tide_mesh_give_up(tide_mesh *mesh, const char *reason);
 
 /* Say to the other ranks that this one sends no more, and wait for some seconds until they have said so, too:

@@ -184,8 +184,10 @@ static tide_status try_name(start_state *start, int *listener, bool *again)
     return status;
 }
 
+/* At the timeout the message is that of the last try to which the time did not put an end. */
 static tide_status join(start_state *start, int *listener)
 {
+    char reason[1024] = "";
     for (;;) {
         bool again = true;
         const tide_status status = try_name(start, listener, &again);
@@ -193,7 +195,8 @@ static tide_status join(start_state *start, int *listener)
         if (status == TIDE_OK || !again)
             return status;
         if (left == 0)
-            return TIDE_ERROR_PEER; /* with the last try's message */
+            return tide_fail(TIDE_ERROR_PEER, "%s", reason[0] == '\0' ? tide_message() : reason);
+        snprintf(reason, sizeof reason, "%s", tide_message());
         (void)poll(NULL, 0, left < RETRY_MILLISECONDS ? left : RETRY_MILLISECONDS);
     }
 }

@@ -96,7 +96,7 @@ static tide_status check_options(const tide_comm_socket_options *options, tide_c
     return TIDE_OK;
 }
 
-/* All but the connections. NO_MEMORY, IO. */
+/* All but the connections. NO_MEMORY. */
 static tide_status make(uint32_t rank, uint32_t ranks, socket_comm **made)
 {
     tide_status status = TIDE_ERROR_NO_MEMORY;

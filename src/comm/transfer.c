@@ -5,15 +5,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { WAKE, NOTICES }; /* indices in polls; the links' are after the notices' */
-
 tide_status tide_transfer_init(tide_transfer *transfer, tide_mesh *mesh, tide_channel_name channel)
 {
     const uint32_t ranks = mesh->ranks;
     *transfer = (tide_transfer){.mesh = mesh, .channel = channel};
     transfer->links = calloc(ranks, sizeof *transfer->links);
     transfer->notices_ended = calloc(ranks, sizeof *transfer->notices_ended);
-    transfer->polls = calloc(NOTICES + 2 * (size_t)ranks, sizeof *transfer->polls);
+    transfer->polls = calloc(2 * (size_t)ranks, sizeof *transfer->polls);
     transfer->inputs = calloc(ranks, sizeof *transfer->inputs);
     if (transfer->links != NULL && transfer->notices_ended != NULL && transfer->polls != NULL &&
         transfer->inputs != NULL)
@@ -49,9 +47,8 @@ static bool prepare(tide_transfer *transfer, const tide_call *call)
 {
     const tide_mesh *mesh = transfer->mesh;
     bool is_over = true;
-    transfer->polls[WAKE] = (struct pollfd){.fd = mesh->wake, .events = POLLIN};
     for (uint32_t rank = 0; rank < mesh->ranks; rank++) {
-        struct pollfd *notices = &transfer->polls[NOTICES + rank];
+        struct pollfd *notices = &transfer->polls[rank];
         struct pollfd *bytes = notices + mesh->ranks;
         const tide_link *link = &transfer->links[rank];
         *notices = *bytes = (struct pollfd){.fd = -1};
@@ -69,10 +66,10 @@ static bool prepare(tide_transfer *transfer, const tide_call *call)
 
 static tide_status look_at_notices(tide_transfer *transfer)
 {
-    if (transfer->polls[WAKE].revents != 0)
+    if (atomic_load(&transfer->mesh->given_up))
         return tide_fail(TIDE_ERROR_PEER, "rank %u has given up", transfer->mesh->rank);
     for (uint32_t rank = 0; rank < transfer->mesh->ranks; rank++) {
-        if (transfer->polls[NOTICES + rank].revents == 0)
+        if (transfer->polls[rank].revents == 0)
             continue;
         const tide_mesh_news news = tide_mesh_look(transfer->mesh, rank);
         if (news == TIDE_MESH_FAILED)
@@ -86,7 +83,7 @@ static tide_status move_bytes(tide_transfer *transfer, const tide_call *call)
 {
     tide_mesh *mesh = transfer->mesh;
     for (uint32_t rank = 0; rank < mesh->ranks; rank++) {
-        const struct pollfd *ready = &transfer->polls[NOTICES + mesh->ranks + rank];
+        const struct pollfd *ready = &transfer->polls[mesh->ranks + rank];
         tide_link *link = &transfer->links[rank];
         tide_status status = TIDE_OK;
         /* an error makes both tries, the first of which reports it */
@@ -104,7 +101,7 @@ static tide_status run(tide_transfer *transfer, const tide_call *call)
 {
     begin(transfer, call);
     while (!prepare(transfer, call)) {
-        if (poll(transfer->polls, NOTICES + 2 * transfer->mesh->ranks, -1) < 0) {
+        if (poll(transfer->polls, 2 * transfer->mesh->ranks, -1) < 0) {
             if (errno == EINTR)
                 continue;
             return tide_fail(TIDE_ERROR_IO, "rank %u can't wait for the other ranks: %s",

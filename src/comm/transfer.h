@@ -12,7 +12,7 @@ typedef struct tide_transfer {
     uint64_t calls;          /* so far */
     tide_link *links;        /* [ranks]; this rank's is not used */
     bool *notices_ended;     /* [ranks] the rank sends no notice any more */
-    struct pollfd *polls;    /* [1 + 2 * ranks] the mesh's wake, notices, links */
+    struct pollfd *polls;    /* [2 * ranks] for notices, then the links' */
     tide_tree_input *inputs; /* [ranks] */
     tide_reduce_ring ring;
 } tide_transfer;
