@@ -30,8 +30,8 @@ static void add(float *to, const float *from, uint32_t count)
         to[i] += from[i];
 }
 
-/* A binary counter: sums[s] is the sum of the next larger power of two of ranks that a one bit of the count so
- * far stands for. */
+/* A binary counter: sums[s] is the sum of the next larger power of two of ranks that a one bit of the count
+ * so far stands for. */
 static void sum_block(const tide_tree_input *inputs, uint32_t count, uint64_t first, uint32_t elements,
                       float *out)
 {
