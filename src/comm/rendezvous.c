@@ -26,6 +26,7 @@ typedef struct start_state {
     tide_mesh *mesh;
     const char *address; /* of rank 0 */
     uint16_t port;
+    int listener; /* which listens there already; 0: none */
     tide_handshake own;
     uint64_t deadline;
     tide_tcp_address *addresses; /* [ranks] where each listens */
@@ -58,6 +59,12 @@ static bool get_address(const struct addrinfo *info, tide_tcp_address *address)
 static tide_status listen_at_address(const start_state *start, int *listener)
 {
     struct addrinfo *list;
+    if (start->listener > 0) {
+        *listener = start->listener;
+        return tide_tcp_adopt(*listener) ? TIDE_OK
+                                         : tide_fail(TIDE_ERROR_IO, "rank 0 can't listen at descriptor %d: %s",
+                                                     *listener, strerror(errno));
+    }
     const tide_status status = resolve(start, &list);
     if (status != TIDE_OK)
         return status;
@@ -317,6 +324,7 @@ tide_status tide_rendezvous(const tide_comm_socket_options *options, tide_mesh *
         .mesh = mesh,
         .address = options->address == NULL ? "127.0.0.1" : options->address,
         .port = options->port,
+        .listener = options->listener,
         .own = tide_handshake_make(options),
         .deadline = tide_clock_ns() + (uint64_t)(tide_min_f64(seconds, 1e6) * 1e9),
         .addresses = calloc(mesh->ranks, sizeof *start.addresses),

@@ -5,6 +5,7 @@
 
 #include <assert.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <limits.h>
 #include <netdb.h>
 #include <netinet/tcp.h>
@@ -112,6 +113,13 @@ int tide_tcp_listen(const tide_tcp_address *address)
         bind(fd, &address->any, address_bytes(address)) != 0 || listen(fd, SOMAXCONN) != 0)
         return close_with_errno(fd);
     return fd;
+}
+
+bool tide_tcp_adopt(int listener)
+{
+    const int flags = fcntl(listener, F_GETFL);
+    return flags >= 0 && fcntl(listener, F_SETFL, flags | O_NONBLOCK) == 0 &&
+           fcntl(listener, F_SETFD, FD_CLOEXEC) == 0;
 }
 
 int tide_tcp_accept(int listener, tide_tcp_address *from)

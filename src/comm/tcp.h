@@ -36,6 +36,8 @@ bool tide_tcp_remote(int connection, tide_tcp_address *address);
 
 /* Listen at the address; port 0: one that the system chooses. */
 int tide_tcp_listen(const tide_tcp_address *address);
+/* Make a socket that listens already, which another program has made, fit for tide_tcp_accept. */
+bool tide_tcp_adopt(int listener);
 /* A waiting connection; EAGAIN: there is none. */
 int tide_tcp_accept(int listener, tide_tcp_address *from);
 int tide_tcp_connect(const tide_tcp_address *to, uint64_t deadline);
