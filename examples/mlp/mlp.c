@@ -1,15 +1,16 @@
 /* A training program on top of libtidepool, which manages its memory: a small multi-layer perceptron with its
  * own kernels.
  *
- *     mlp adamw|sgd full|least
+ *     mlp adamw|sgd full|least [RANK RANKS PORT]
  *
  * `adamw` uses the built-in optimizer; `sgd` uses momentum SGD, which the program supplies as an update
  * callback. `full` keeps everything on the device; `least` sets the smallest device budget that works, a
- * fraction of the model data. The last line of output,
+ * fraction of the model data. With a rank, as many processes as RANKS train together on this machine: each
+ * is started with its own number. The last line of output,
  *
  *     first LOSS last LOSS weights HASH device BYTES model BYTES
  *
- * is the same for both budgets up to `device`, since budgets never change a result.
+ * is the same up to `device` for both budgets and for one or two ranks, since neither ever changes a result.
  *
  *     x0 (region) -> [hidden 0] -> x1 -> [hidden 1] -> x2 ... -> [head] -> loss    x1 ... xL: ACTIVATIONs
  *     backward: the gradient of x_l overwrites x_l in place, from the head down to hidden 0
@@ -39,13 +40,15 @@ typedef struct model {
     tide_param weight[LAYERS + 1], bias[LAYERS + 1]; /* the last is the head's, with one output */
     tide_activation x[LAYERS + 1];                   /* x[0] is not used: the input is in the region */
     tide_op forward[LAYERS], head, backward[LAYERS];
+    tide_comm *comm;        /* NULL: one rank */
+    uint32_t micro_batches; /* of this rank */
 } model;
 
 /* The caller's part of the region. */
 typedef struct region {
     float input[BATCH][INPUTS];
     float target[BATCH];
-    double loss;
+    double losses[MICRO_BATCHES];
 } region;
 
 /* ---- kernels: run on the device's compute stream ---- */
@@ -105,15 +108,16 @@ static tide_status dense_backward(void *stream, const void *arguments)
 typedef struct loss_args {
     const float *x, *weight, *bias, *target;
     float *dz;    /* [rows]: gradient of the output */
-    double *loss; /* mean loss over the batch, added to */
+    double *loss; /* the micro-batch's part of the mean loss over the batch */
     uint32_t rows;
 } loss_args;
 
-/* output = x w + b; loss += (output - target)^2 / BATCH */
+/* output = x w + b; loss = the sum of (output - target)^2 / BATCH */
 static tide_status loss_kernel(void *stream, const void *arguments)
 {
     const loss_args *a = arguments;
     (void)stream;
+    *a->loss = 0;
     for (uint32_t r = 0; r < a->rows; r++) {
         float output = a->bias[0];
         for (uint32_t i = 0; i < WIDTH; i++)
@@ -122,14 +126,6 @@ static tide_status loss_kernel(void *stream, const void *arguments)
         *a->loss += (double)error * error / BATCH;
         a->dz[r] = 2 * error / BATCH;
     }
-    return TIDE_OK;
-}
-
-static tide_status zero_loss(void *stream, const void *arguments)
-{
-    double *const *loss = arguments;
-    (void)stream;
-    **loss = 0;
     return TIDE_OK;
 }
 
@@ -179,7 +175,7 @@ static void add_layer(model *m, int layer, bool sgd)
                                     &m->bias[layer]));
     snprintf(name, sizeof name, "x.%d", layer);
     if (layer > 0)
-        must(tide_description_add_activation(m->description, name, MICRO_BATCHES,
+        must(tide_description_add_activation(m->description, name, m->micro_batches,
                                              ROWS * WIDTH * sizeof(float), &m->x[layer]));
 }
 
@@ -196,7 +192,7 @@ static tide_op add_op(model *m, const char *kind, int layer, tide_pass pass, con
                                  .param_count = 2,
                                  .activations = activations,
                                  .activation_count = activation_count,
-                                 .slices = MICRO_BATCHES,
+                                 .slices = m->micro_batches,
                                  .workspace_bytes = pass == TIDE_PASS_BOTH ? ROWS * sizeof(float) : 0};
     tide_op op;
     must(tide_description_add_op(m->description, &of_op, &op));
@@ -253,8 +249,10 @@ static void model_create(model *m, bool sgd, bool least, tide_pool_plan *plan)
     tide_pool_options options;
     tide_pool_options_default(&options);
     options.chunk_bytes = CHUNK_BYTES;
+    options.sum_groups = MICRO_BATCHES; /* so that two ranks add as one does */
+    options.ranks = (tide_ranks_options){.comm = m->comm, .zero_stage = 0};
     options.checks.hazard_check = true;
-    options.checks.guard = true;
+    options.checks.guard = m->comm == NULL;
     options.update = sgd ? sgd_update : NULL;
     must(tide_pool_plan_make(&options, m->description, plan)); /* takes no memory of the model's */
     options.device_memory_bytes = least ? plan->least_device_bytes : plan->full_device_bytes;
@@ -265,18 +263,24 @@ static void model_create(model *m, bool sgd, bool least, tide_pool_plan *plan)
 
 /* ---- a step ---- */
 
+/* Of the batch that all ranks write, each computes its part. */
+static uint32_t first_micro_batch(const model *m)
+{
+    return tide_comm_rank(m->comm) * m->micro_batches;
+}
+
 static const float *layer_input(const model *m, int layer, uint32_t micro_batch)
 {
     region *shared = tide_region(m->pool);
     if (layer == 0)
-        return shared->input[micro_batch * ROWS];
+        return shared->input[(first_micro_batch(m) + micro_batch) * ROWS];
     return tide_activation_data(m->pool, m->x[layer], micro_batch);
 }
 
 static void run_forward(const model *m, int l)
 {
     must(tide_op_begin(m->pool, m->forward[l]));
-    for (uint32_t b = 0; b < MICRO_BATCHES; b++) {
+    for (uint32_t b = 0; b < m->micro_batches; b++) {
         dense_args args = {.x = layer_input(m, l, b),
                            .weight = tide_param_data(m->pool, m->weight[l]),
                            .bias = tide_param_data(m->pool, m->bias[l]),
@@ -295,15 +299,15 @@ static void run_head(const model *m)
 {
     region *shared = tide_region(m->pool);
     must(tide_op_begin(m->pool, m->head));
-    for (uint32_t b = 0; b < MICRO_BATCHES; b++) {
+    for (uint32_t b = 0; b < m->micro_batches; b++) {
         must(tide_op_slice(m->pool, b));
         float *x = tide_activation_data(m->pool, m->x[LAYERS], b);
         loss_args loss = {.x = x,
                           .weight = tide_param_data(m->pool, m->weight[LAYERS]),
                           .bias = tide_param_data(m->pool, m->bias[LAYERS]),
-                          .target = &shared->target[b * ROWS],
+                          .target = &shared->target[(first_micro_batch(m) + b) * ROWS],
                           .dz = tide_workspace(m->pool),
-                          .loss = &shared->loss,
+                          .loss = &shared->losses[b],
                           .rows = ROWS};
         dense_backward_args backward = {.x = x,
                                         .weight = loss.weight,
@@ -324,7 +328,7 @@ static void run_head(const model *m)
 static void run_backward(const model *m, int l)
 {
     must(tide_op_begin(m->pool, m->backward[l]));
-    for (uint32_t b = 0; b < MICRO_BATCHES; b++) {
+    for (uint32_t b = 0; b < m->micro_batches; b++) {
         must(tide_op_slice(m->pool, b));
         dense_backward_args args = {.x = layer_input(m, l, b),
                                     .weight = tide_param_data(m->pool, m->weight[l]),
@@ -337,7 +341,7 @@ static void run_backward(const model *m, int l)
                                     .out = WIDTH};
         must(tide_launch(m->pool, "dense backward", dense_backward, &args, sizeof args,
                          4.0 * ROWS * args.in * WIDTH, 0));
-        if (b + 1 == MICRO_BATCHES)
+        if (b + 1 == m->micro_batches)
             must(tide_gradient_finish(m->pool, m->weight[l], 0, (uint64_t)args.in * WIDTH));
     }
     must(tide_op_end(m->pool));
@@ -358,20 +362,30 @@ static void write_batch(const model *m, uint64_t *state)
     must(tide_write(m->pool, shared->target, target, sizeof target));
 }
 
+/* All ranks' losses, added in the order of the micro-batches. */
+static double read_loss(const model *m)
+{
+    double mine[MICRO_BATCHES], all[MICRO_BATCHES], sum = 0;
+    size_t bytes = m->micro_batches * sizeof mine[0];
+    region *shared = tide_region(m->pool);
+    must(tide_read(m->pool, mine, shared->losses, bytes));
+    must(tide_comm_exchange(m->comm, mine, bytes, all));
+    for (int b = 0; b < MICRO_BATCHES; b++)
+        sum += all[b];
+    return sum;
+}
+
 static double run_step(const model *m, const tide_step_options *options, uint64_t *state)
 {
-    region *shared = tide_region(m->pool);
-    double *loss_place = &shared->loss, loss;
     tide_step_result result;
     must(tide_step_begin(m->pool, options));
     write_batch(m, state);
-    must(tide_launch(m->pool, "zero loss", zero_loss, &loss_place, sizeof loss_place, 0, sizeof loss));
     for (int l = 0; l < LAYERS; l++)
         run_forward(m, l);
     run_head(m);
     for (int l = LAYERS - 1; l >= 0; l--)
         run_backward(m, l);
-    must(tide_read(m->pool, &loss, &shared->loss, sizeof loss));
+    double loss = read_loss(m);
     must(tide_step_end(m->pool));
     must(tide_step_result_get(m->pool, &result));
     return loss;
@@ -390,10 +404,23 @@ static uint64_t hash_weights(const model *m)
     return hash;
 }
 
+/* Connects with the other ranks. */
+static void join(model *m, char **arguments)
+{
+    tide_comm_socket_options options = {.rank = (uint32_t)atoi(arguments[0]),
+                                        .ranks = (uint32_t)atoi(arguments[1]),
+                                        .port = (uint16_t)atoi(arguments[2])};
+    if (options.ranks == 0 || MICRO_BATCHES % options.ranks != 0) {
+        fprintf(stderr, "mlp: %d micro-batches: RANKS must divide them\n", MICRO_BATCHES);
+        exit(2);
+    }
+    must(tide_comm_socket_create(&options, &m->comm));
+}
+
 int main(int count, char **arguments)
 {
-    if (count != 3) {
-        fputs("usage: mlp adamw|sgd full|least\n", stderr);
+    if (count != 3 && count != 6) {
+        fputs("usage: mlp adamw|sgd full|least [RANK RANKS PORT]\n", stderr);
         return 2;
     }
     bool sgd = strcmp(arguments[1], "sgd") == 0;
@@ -406,6 +433,9 @@ int main(int count, char **arguments)
                                  .clip_norm = 1.0f};
     tide_pool_plan plan;
     model m = {0};
+    if (count == 6)
+        join(&m, arguments + 3);
+    m.micro_batches = MICRO_BATCHES / tide_comm_ranks(m.comm);
     model_create(&m, sgd, strcmp(arguments[2], "least") == 0, &plan);
     uint64_t state = 7;
     double first = run_step(&m, &options, &state), last = first;
@@ -415,5 +445,6 @@ int main(int count, char **arguments)
            last, hash_weights(&m), plan.device_memory_bytes, plan.model_bytes);
     tide_pool_destroy(m.pool);
     tide_description_destroy(m.description);
+    tide_comm_destroy(m.comm);
     return 0;
 }

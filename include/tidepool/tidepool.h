@@ -2,6 +2,7 @@
 #ifndef TIDEPOOL_TIDEPOOL_H
 #define TIDEPOOL_TIDEPOOL_H
 
+#include "tidepool/comm.h"
 #include "tidepool/pool.h"
 #include "tidepool/status.h"
 #include "tidepool/types.h"
