@@ -166,7 +166,7 @@ static void it_excludes_the_guard(void **state)
     tide_pool_options_default(&options);
     options.checks.finish_beside = options.checks.guard = true;
     assert_int_equal(tide_pool_create(&options, description, &other), TIDE_ERROR_ARGUMENT);
-    assert_string_equal(tide_message(), "pool: checks.finish_beside and checks.guard exclude each other");
+    assert_string_equal(tide_message(), "pool: checks.guard and checks.finish_beside exclude each other");
     tide_pool_destroy(pool);
     tide_description_destroy(description);
 }

@@ -221,7 +221,8 @@ static void what_ranks_can_not_be_is_refused(void **state)
     options.device_memory_bytes = 1;
     assert_int_equal(tide_pool_plan_check(&options, description, &plan), TIDE_ERROR_BUDGET);
     options = options_of(2, 3);
-    assert_fails(tide_pool_create(&options, description, &pool), TIDE_ERROR_UNSUPPORTED, "2 ranks");
+    assert_fails(tide_pool_create(&options, description, &pool), TIDE_ERROR_ARGUMENT,
+                 "2 ranks need ranks.comm");
     assert_null(pool);
     tide_description_destroy(description);
 }
