@@ -89,7 +89,7 @@ void tide_plan_print_ranks(const tide_plan *plan, FILE *out)
                 pool->gathers_ahead ? "gathers run ahead" : "the run fits");
     fprintf(out, "a step brings each rank %s of params and %s of gradients\n",
             tide_size_format(pool->gathered_bytes, gathered), tide_size_format(pool->reduced_bytes, reduced));
-    fprintf(out, "training with several ranks is not built yet, so times are not predicted\n");
+    fprintf(out, "times of several ranks are not predicted yet\n");
 }
 
 /* ---- time ---- */

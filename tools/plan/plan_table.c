@@ -32,7 +32,7 @@ static const tide_option options[] = {
     {.name = "--ranks", .kind = TIDE_OPTION_COUNT, .offset = AT(ranks), .metavar = "N",
      .least = 1, .most = 1000000, .value = "1",
      .help = "processes, each with a GPU, among which the model is divided (ZeRO); a plan's memory is "
-             "that of one. They can't train yet; at most 1024 but for --accounting"},
+             "that of one. Only stage 0 trains so far; at most 1024 but for --accounting"},
     {.name = "--zero-stage", .kind = TIDE_OPTION_COUNT32, .metavar = "S", .most = 3, .value = "3",
      .offset = TIDE_RUN_AT(RUN, trainer.pool.ranks.zero_stage),
      .help = "with --ranks: 0: every rank has all; 2 (and 1): params are gathered once a step; 3: as often "
