@@ -1,4 +1,4 @@
-/* A communicator: what connects the ranks that train one model together (data parallel, ZeRO). Each rank has
+/* A communicator connects the ranks that train one model together (data parallel, ZeRO). Each rank has
  * a pool of its own, which takes the rank's tide_comm (tide_pool_options.ranks.comm).
  *
  *     tide_comm_loop_create     the ranks are threads of this process
@@ -44,7 +44,8 @@ typedef struct tide_comm_socket_options {
     const char *address;
     uint16_t port; /* at which rank 0 listens, not 0 */
     int listener;  /* of rank 0: a socket that listens there already, which the comm closes. 0: none */
-    /* a text that all ranks of the run have and no other program: a connection without it is dropped. NULL: "" */
+    /* a text that all ranks of the run have and no other program: a connection without it is dropped. NULL:
+     * "" */
     const char *token;
     /* a number that must be equal on all ranks, such as a hash of the model and its options; a rank with
      * another is refused by name. The library's version and the machine's byte order are compared, too */

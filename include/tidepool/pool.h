@@ -84,7 +84,7 @@ typedef enum tide_reshard {
  * tide_pool_plan_make all. */
 typedef struct tide_ranks_options {
     uint32_t count; /* at most TIDE_RANKS_MAX; 0 or, with a comm, 1: the comm's, else 1 */
-    /* connects this rank with the others (comm.h); it must outlive the pool. NULL: for one rank, and for plans */
+    /* connects this rank with the others (comm.h); must outlive the pool. NULL: one rank, or only a plan */
     tide_comm *comm;
     /* 0: every rank has all params and state. 1, 2: each has its share of state and gradients, and gathers
      * all params once a step. Both are one, since gradients use the params' memory. 3: as 2, but params may

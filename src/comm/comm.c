@@ -1,4 +1,4 @@
-/* What all communicators have: checks of arguments, and the failure that stays. */
+/* The part that all communicators share: checks of arguments, and the failure that stays. */
 #include "src/comm/comm.h"
 
 #include <assert.h>
@@ -45,7 +45,7 @@ tide_status tide_comm_failure(tide_comm *comm)
     pthread_mutex_lock(&comm->lock);
     const tide_status failure = comm->failure;
     pthread_mutex_unlock(&comm->lock);
-    /* once there is a failure nobody writes the message again */
+    /* the message of a failure never changes */
     return failure == TIDE_OK ? TIDE_OK : tide_fail(failure, "%s", comm->message);
 }
 

@@ -67,8 +67,7 @@ struct tide_decoder {
     /* the table of rotary positions, [seq_len, head_width], until the first pass has written it to the
      * region; NULL after that, and in a model without rotary positions */
     float *rope_table;
-    /* of the step whose loss was read last: those of this rank's micro-batches, [micro_batches], then those of
-     * all ranks' */
+    /* of the step whose loss was read last: this rank's, [micro_batches], then those of all ranks */
     double *loss_sums;
 };
 

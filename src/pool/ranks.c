@@ -60,8 +60,11 @@ typedef struct piece {
     uint32_t owner;
 } piece;
 
-/* Calls `visit` for each piece of what the open op closes; the ranks own equally many blocks, up to one. */
-static tide_status for_each_piece(tide_pool *pool, tide_status (*visit)(tide_pool *pool, const piece *part))
+typedef tide_status (*visit_piece)(tide_pool *pool, const piece *part);
+
+/* Calls `visit` for each piece of the gradients that the open op closes. The ranks own equally many blocks,
+ * up to one. */
+static tide_status for_each_piece(tide_pool *pool, visit_piece visit)
 {
     const uint32_t uses = tide_op_open(pool)->description->param_count;
     const uint64_t ranks = tide_context_ranks(&pool->context);

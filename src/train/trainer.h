@@ -214,7 +214,7 @@ const tide_trainer_plan *tide_trainer_plan_get(const tide_trainer *trainer);
  * begin its steps. */
 tide_pool *tide_trainer_pool(tide_trainer *trainer);
 
-/* What connects the ranks that train together (pool.ranks.comm); NULL: one rank. */
+/* The communicator of the ranks that train together (pool.ranks.comm); NULL: one rank. */
 tide_comm *tide_trainer_comm(const tide_trainer *trainer);
 
 /* Note that the checkpoint of this step, with this validation loss, is the best so far: saves keep it,

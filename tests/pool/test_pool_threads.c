@@ -51,12 +51,12 @@ typedef struct run_options {
     tide_dtype dtype, reduce_dtype;
     uint32_t ranks, sum_groups, micro_batches; /* of all ranks */
     float clip_norm, loss_scale;
-    float
-        overflow_at; /* the step in which one micro-batch of the last rank has an infinite gradient; 0: none */
-    uint64_t seed;   /* of budgets, chunk sizes, placements; 0: the same everywhere */
+    uint32_t overflow_at; /* the step in which a gradient of the last rank is infinite; 0: none */
+    uint64_t seed;        /* of budgets, chunk sizes, placements; 0: the same everywhere */
     uint32_t delay_max_us, skip_wait_site;
     bool finishes_early;
-    /* what the last rank does otherwise in its second step */
+    bool apart; /* no two params share a chunk, so that only the region orders ops */
+    /* how the last rank differs in its second step */
     enum { ALIKE, OTHER_RATE, OTHER_ORDER, OTHER_SLICE, FAILS, GIVES_UP, LEAVES, OTHER_MODEL } differs;
 } run_options;
 
@@ -81,11 +81,16 @@ static bool differs(const rank *at, uint32_t step, int how)
 
 /* --- the model --- */
 
-static uint64_t pool_values(void)
+static uint64_t elements_of(const run_options *run, uint32_t p)
+{
+    return run->apart ? CHUNK_BYTES / tide_dtype_bytes(run->dtype) : params[p].elements;
+}
+
+static uint64_t pool_values(const run_options *run)
 {
     uint64_t count = 0;
     for (uint32_t p = 0; p < PARAMS; p++)
-        count += params[p].elements * (params[p].frozen ? 1 : 3);
+        count += elements_of(run, p) * (params[p].frozen ? 1 : 3);
     return count;
 }
 
@@ -141,9 +146,9 @@ static tide_status describe(const run_options *run, uint32_t slices, bool decays
         status = tide_description_add_activation(*description, "a", slices, 1000, &activation);
     for (uint32_t p = 0; p < PARAMS && status == TIDE_OK; p++) {
         const tide_param_class class = {.frozen = params[p].frozen, .decay = decays && p % 2 == 0};
+        const uint64_t elements = elements_of(run, p);
         tide_param param;
-        status =
-            tide_description_add_param(*description, params[p].name, &params[p].elements, 1, &class, &param);
+        status = tide_description_add_param(*description, params[p].name, &elements, 1, &class, &param);
     }
     for (uint32_t o = 0; o < OPS && status == TIDE_OK; o++) {
         const char name[] = {'o', (char)('0' + (int)o), 0};
@@ -175,7 +180,7 @@ static tide_status make_pool(const rank *at, tide_description *description, tide
     options.sum_groups = run->sum_groups;
     options.reduce_dtype = run->reduce_dtype;
     options.ranks = (tide_ranks_options){.comm = at->comm, .zero_stage = 0};
-    options.chunk_bytes = run->seed == 0 ? CHUNK_BYTES : (uint64_t)CHUNK_BYTES << luck % 2;
+    options.chunk_bytes = run->seed == 0 || run->apart ? CHUNK_BYTES : (uint64_t)CHUNK_BYTES << luck % 2;
     options.placement = run->seed == 0 ? TIDE_PLACEMENT_AUTO : (tide_placement)(luck / 2 % 3);
     options.prefetch = luck / 8 % 4 > 0;
     options.checks = (tide_checks){.hazard_check = true,
@@ -184,6 +189,7 @@ static tide_status make_pool(const rank *at, tide_description *description, tide
                                    .skip_wait_site = run->skip_wait_site};
     if (run->seed != 0 && luck / 32 % 3 > 0) { /* the least budgets, or somewhat more */
         tide_pool_plan plan;
+        options.device_memory_bytes = 1; /* so that accumulators have one end only */
         const tide_status status = tide_pool_plan_make(&options, description, &plan);
         if (status != TIDE_OK)
             return status;
@@ -193,13 +199,13 @@ static tide_status make_pool(const rank *at, tide_description *description, tide
     return tide_pool_create(&options, description, pool);
 }
 
-static tide_status set_values(tide_pool *pool)
+static tide_status set_values(const rank *at, tide_pool *pool)
 {
     float values[1000];
     tide_status status = TIDE_OK;
     for (uint32_t p = 0; p < PARAMS; p++)
-        for (uint64_t first = 0; first < params[p].elements && status == TIDE_OK; first += 1000) {
-            const uint64_t left = params[p].elements - first, count = left < 1000 ? left : 1000;
+        for (uint64_t first = 0; first < elements_of(at->run, p) && status == TIDE_OK; first += 1000) {
+            const uint64_t left = elements_of(at->run, p) - first, count = left < 1000 ? left : 1000;
             for (uint64_t i = 0; i < count; i++)
                 values[i] = noise(p * UINT64_C(1000000) + first + i + 99);
             status = tide_param_set(pool, p, params[p].frozen ? TIDE_VALUE_PARAM : TIDE_VALUE_MASTER, first,
@@ -208,7 +214,7 @@ static tide_status set_values(tide_pool *pool)
     return status;
 }
 
-static tide_status get_values(tide_pool *pool, outcome *out)
+static tide_status get_values(const rank *at, tide_pool *pool, outcome *out)
 {
     tide_status status = TIDE_OK;
     float *to = out->values;
@@ -216,8 +222,8 @@ static tide_status get_values(tide_pool *pool, outcome *out)
         const tide_value last = params[p].frozen ? TIDE_VALUE_PARAM : TIDE_VALUE_VARIANCE;
         for (tide_value v = params[p].frozen ? TIDE_VALUE_PARAM : TIDE_VALUE_MASTER;
              v <= last && status == TIDE_OK; v++) {
-            status = tide_param_get(pool, p, v, 0, params[p].elements, to);
-            to += params[p].elements;
+            status = tide_param_get(pool, p, v, 0, elements_of(at->run, p), to);
+            to += elements_of(at->run, p);
         }
     }
     return status;
@@ -238,7 +244,7 @@ static tide_status run_slice(const rank *at, tide_pool *pool, uint32_t op, uint3
         const grad_args args = {
             .gradient = tide_param_gradient(pool, p),
             .value = ops[op].uses[u].access & READ ? tide_param_data(pool, p) : NULL,
-            .elements = params[p].elements,
+            .elements = elements_of(run, p),
             .seed = ((step * 100 + op) * UINT64_C(1000) + number) * 10000000 + p * UINT64_C(1000000),
             .dtype = run->dtype,
             .overwrite = tide_param_gradient_is_new(pool, p) && first,
@@ -284,21 +290,21 @@ static void *run_rank(void *of)
     rank *at = of;
     tide_description *description = NULL;
     tide_pool *pool = NULL;
-    at->outcome.count = pool_values();
+    at->outcome.count = pool_values(at->run);
     at->outcome.values = calloc(at->outcome.count, sizeof *at->outcome.values);
     at->status = describe(at->run, at->run->micro_batches / at->run->ranks, !differs(at, 1, OTHER_MODEL),
                           &description);
     if (at->status == TIDE_OK)
         at->status = make_pool(at, description, &pool);
     if (at->status == TIDE_OK)
-        at->status = set_values(pool);
+        at->status = set_values(at, pool);
     for (uint32_t step = 0; step < STEPS && at->status == TIDE_OK; step++) {
         at->status = run_step(at, pool, step);
         if (at->status == TIDE_OK)
             at->status = tide_step_result_get(pool, &at->outcome.results[step]);
     }
     if (at->status == TIDE_OK)
-        at->status = get_values(pool, &at->outcome);
+        at->status = get_values(at, pool, &at->outcome);
     snprintf(at->message, sizeof at->message, "%s", tide_message());
     float value;
     if (at->status != TIDE_OK && pool != NULL && !differs(at, 1, LEAVES))
@@ -400,6 +406,19 @@ static void delays_change_nothing(void **state)
                 counts);
 }
 
+static void an_op_waits_for_the_sums_of_the_op_before(void **state)
+{
+    static const uint32_t counts[] = {2, 0};
+    for (uint32_t i = 0; i < 6; i++)
+        compare((run_options){.dtype = i % 2 ? TIDE_DTYPE_FP32 : TIDE_DTYPE_BF16,
+                              .sum_groups = 2,
+                              .micro_batches = 2,
+                              .clip_norm = 1,
+                              .seed = 50 + i,
+                              .apart = true},
+                counts);
+}
+
 static void an_overflow_on_one_rank_skips_the_step_on_all(void **state)
 {
     static const uint32_t counts[] = {2, 4, 0};
@@ -452,7 +471,8 @@ static void a_rank_that_differs_ends_all(void **state)
 static void a_failure_on_one_rank_ends_all(void **state)
 {
     for (int round = 0; round < 5; round++) {
-        check_failure(FAILS, TIDE_ERROR_DEVICE, "a kernel of the test fails", TIDE_ERROR_PEER, "rank 2: ");
+        check_failure(FAILS, TIDE_ERROR_DEVICE, "a kernel of the test fails", TIDE_ERROR_PEER,
+                      "a kernel of the test fails");
         check_failure(GIVES_UP, TIDE_ERROR_PEER, "a step was given up", TIDE_ERROR_PEER,
                       "rank 2: a step was given up");
         check_failure(LEAVES, TIDE_ERROR_STATE, "left", TIDE_ERROR_PEER,
@@ -526,6 +546,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(ranks_give_the_bits_of_one),
         cmocka_unit_test(delays_change_nothing),
+        cmocka_unit_test(an_op_waits_for_the_sums_of_the_op_before),
         cmocka_unit_test(an_overflow_on_one_rank_skips_the_step_on_all),
         cmocka_unit_test(a_rank_that_differs_ends_all),
         cmocka_unit_test(a_failure_on_one_rank_ends_all),

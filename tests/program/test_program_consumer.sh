@@ -66,7 +66,10 @@ for optimizer in adamw sgd; do
     ok $? "$optimizer: losses and weights are equal to the last bit for both budgets"
 done
 
-port=$(python3 -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])')
+port=$(python3 -c 'import socket
+s = socket.socket()
+s.bind(("127.0.0.1", 0))
+print(s.getsockname()[1])')
 "$work/consumer/mlp" adamw full 1 2 "$port" >"$work/second" 2>&1 &
 first=$("$work/consumer/mlp" adamw least 0 2 "$port" 2>&1)
 wait $!
@@ -74,7 +77,8 @@ second_status=$?
 alone=$("$work/consumer/mlp" adamw least 2>&1)
 echo "# rank 0: $first"
 echo "# rank 1: $(cat "$work/second")"
-[ $second_status -eq 0 ] && [ -n "$(field weights "$first")" ] && [ "${first%% device*}" = "${alone%% device*}" ] &&
+[ $second_status -eq 0 ] && [ -n "$(field weights "$first")" ] &&
+    [ "${first%% device*}" = "${alone%% device*}" ] &&
     [ "$(sed 's/ device.*//' "$work/second")" = "${alone%% device*}" ]
 ok $? "two ranks, with other budgets, end with the losses and weights of one"
 echo "1..$count"

@@ -644,8 +644,8 @@ static int outputs_close(train_run *run, int exit_status)
     return exit_status;
 }
 
-/* Prints the failure. What is refused before the first step is told by rank 0 alone, for all of them, unless
- * this rank has never met the others. */
+/* Prints the failure. Before the first step rank 0 alone prints, for all of them, unless this rank has never
+ * met the others. */
 static int failure_print(const train_run *run, tide_status status)
 {
     const bool begun = run->progress.out != NULL, alone = run->ranks.comm == NULL;

@@ -95,15 +95,15 @@ static const tide_option options[] = {
      .help = "choose chunk size, recompute, prefetch and the optimizer's place by prediction, as far as they are not given; changes no bit"},
 
     {.help = "several ranks, each a process with all of the model"},
-    {.name = "--ranks", .kind = TIDE_OPTION_COUNT32, .offset = AT(ranks), .metavar = "N", .least = 1, .most = 1024,
-     .value = "1",
-     .help = "start N processes on this machine, which share each batch and add their gradients; a result has the "
-             "bits of one process with as many --sum-groups"},
-    {.name = "--zero-stage", .kind = TIDE_OPTION_COUNT32, .offset = AT(trainer.pool.ranks.zero_stage), .metavar = "S",
-     .most = 3, .value = "0",
-     .help = "0: every rank has all params and their state; 1 to 3, which divide them, are not built yet"},
+    {.name = "--ranks", .kind = TIDE_OPTION_COUNT32, .offset = AT(ranks), .metavar = "N", .least = 1,
+     .most = 1024, .value = "1",
+     .help = "start N processes on this machine, which share each batch and add their gradients; a "
+             "result has the bits of one process with as many --sum-groups"},
+    {.name = "--zero-stage", .kind = TIDE_OPTION_COUNT32, .metavar = "S", .most = 3,
+     .offset = AT(trainer.pool.ranks.zero_stage), .value = "0",
+     .help = "0: every rank has all params and their state; 1 to 3, which divide them, are not built"},
     {.name = "--log-dir", .kind = TIDE_OPTION_TEXT, .offset = AT(log_folder), .metavar = "DIR",
-     .help = "with --ranks: the lines of rank R go to DIR/rank-R.log; those of rank 0 are printed"},
+     .help = "with --ranks: rank R's lines go to DIR/rank-R.log; those of rank 0 are printed"},
 
     {.help = "output"},
     {.name = "--metrics", .kind = TIDE_OPTION_TEXT, .offset = AT(metrics), .metavar = "FILE",
