@@ -8,7 +8,7 @@
 #include <string.h>
 
 enum {
-    BLOCK = 1024,  /* elements at a time, so that partial sums stay in the cache */
+    BLOCK = 1024,   /* elements at a time, so that partial sums stay in the cache */
     LEVELS_MAX = 11 /* partial sums of 1, 2, 4, ... ranks; TIDE_RANKS_MAX is 2^10 */
 };
 static_assert(TIDE_RANKS_MAX <= 1 << (LEVELS_MAX - 1), "the tree has LEVELS_MAX levels");
@@ -30,8 +30,8 @@ static void add(float *to, const float *from, uint32_t count)
         to[i] += from[i];
 }
 
-/* A binary counter: sums[s] is the sum of the next larger power of two of ranks that a one bit of the count so
- * far stands for. */
+/* A binary counter: sums[s] is the sum of the next larger power of two of ranks that a one bit of the count
+ * so far stands for. */
 static void sum_block(const tide_tree_input *inputs, uint32_t count, uint64_t first, uint32_t elements,
                       float *out)
 {

@@ -5,14 +5,14 @@
 
 #include <stdint.h>
 
-/* The sums of one rank: fp32 or, if `is_bf16`, bf16. 4-byte aligned. */
+/* The sums of one rank: fp32 or, if `is_bf16`, bf16. Aligned for their type. */
 typedef struct tide_tree_input {
     const void *data;
     int is_bf16;
 } tide_tree_input;
 
-/* out[i] = the tree over inputs[0 .. count) of element i, for `elements` elements. `out` may be the data of an
- * fp32 input. `count` is 1 to TIDE_RANKS_MAX. */
+/* out[i] = the tree over inputs[0 .. count) of element i, for `elements` elements. `out` may be the data of
+ * an fp32 input. `count` is 1 to TIDE_RANKS_MAX. */
 void tide_tree_sum(const tide_tree_input *inputs, uint32_t count, uint64_t elements, float *out);
 
 #endif

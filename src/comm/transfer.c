@@ -1,0 +1,139 @@
+#include "src/comm/transfer.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+tide_status tide_transfer_init(tide_transfer *transfer, tide_mesh *mesh, tide_channel_name channel)
+{
+    const uint32_t ranks = mesh->ranks;
+    *transfer = (tide_transfer){.mesh = mesh, .channel = channel};
+    transfer->links = calloc(ranks, sizeof *transfer->links);
+    transfer->notices_ended = calloc(ranks, sizeof *transfer->notices_ended);
+    transfer->polls = calloc(2 * (size_t)ranks, sizeof *transfer->polls);
+    transfer->inputs = calloc(ranks, sizeof *transfer->inputs);
+    if (transfer->links != NULL && transfer->notices_ended != NULL && transfer->polls != NULL &&
+        transfer->inputs != NULL)
+        return TIDE_OK;
+    tide_transfer_fini(transfer);
+    return tide_fail(TIDE_ERROR_NO_MEMORY, "no memory for the collectives of %u ranks", ranks);
+}
+
+void tide_transfer_fini(tide_transfer *transfer)
+{
+    free(transfer->inputs);
+    free(transfer->polls);
+    free(transfer->notices_ended);
+    free(transfer->links);
+}
+
+/* --- one call --- */
+
+static void begin(tide_transfer *transfer, const tide_call *call)
+{
+    const tide_mesh *mesh = transfer->mesh;
+    for (uint32_t rank = 0; rank < mesh->ranks; rank++) {
+        transfer->links[rank].rank = rank;
+        transfer->links[rank].connection = tide_mesh_connection(mesh, transfer->channel, rank);
+        if (rank != mesh->rank)
+            tide_link_begin(&transfer->links[rank], mesh, call);
+    }
+}
+
+/* Set what poll waits for. Returns whether the call is over with all ranks. A connection from which nothing
+ * is wanted now is left out: if its other side is gone, poll would report it again and again. */
+static bool prepare(tide_transfer *transfer, const tide_call *call)
+{
+    const tide_mesh *mesh = transfer->mesh;
+    bool is_over = true;
+    for (uint32_t rank = 0; rank < mesh->ranks; rank++) {
+        struct pollfd *notices = &transfer->polls[rank];
+        struct pollfd *bytes = notices + mesh->ranks;
+        const tide_link *link = &transfer->links[rank];
+        *notices = *bytes = (struct pollfd){.fd = -1};
+        if (rank == mesh->rank)
+            continue;
+        if (!transfer->notices_ended[rank])
+            *notices = (struct pollfd){tide_mesh_connection(mesh, TIDE_CHANNEL_NOTICE, rank), POLLIN, 0};
+        bytes->events =
+            (short)((tide_link_sends(link) ? POLLOUT : 0) | (tide_link_receives(link, call) ? POLLIN : 0));
+        bytes->fd = bytes->events == 0 ? -1 : link->connection;
+        is_over &= tide_link_is_over(link, call);
+    }
+    return is_over;
+}
+
+static tide_status look_at_notices(tide_transfer *transfer)
+{
+    if (atomic_load(&transfer->mesh->given_up))
+        return tide_fail(TIDE_ERROR_PEER, "rank %u has given up", transfer->mesh->rank);
+    for (uint32_t rank = 0; rank < transfer->mesh->ranks; rank++) {
+        if (transfer->polls[rank].revents == 0)
+            continue;
+        const tide_mesh_news news = tide_mesh_look(transfer->mesh, rank);
+        if (news == TIDE_MESH_FAILED)
+            return TIDE_ERROR_PEER;
+        transfer->notices_ended[rank] = news == TIDE_MESH_ENDED;
+    }
+    return TIDE_OK;
+}
+
+static tide_status move_bytes(tide_transfer *transfer, const tide_call *call)
+{
+    tide_mesh *mesh = transfer->mesh;
+    for (uint32_t rank = 0; rank < mesh->ranks; rank++) {
+        const struct pollfd *ready = &transfer->polls[mesh->ranks + rank];
+        tide_link *link = &transfer->links[rank];
+        tide_status status = TIDE_OK;
+        /* an error makes both tries, the first of which reports it */
+        if ((ready->revents & ~POLLOUT) != 0 && tide_link_receives(link, call))
+            status = tide_link_receive(link, mesh, call);
+        if (status == TIDE_OK && (ready->revents & ~POLLIN) != 0 && tide_link_sends(link))
+            status = tide_link_send(link, mesh, call);
+        if (status != TIDE_OK)
+            return status;
+    }
+    return TIDE_OK;
+}
+
+static tide_status run(tide_transfer *transfer, const tide_call *call)
+{
+    begin(transfer, call);
+    while (!prepare(transfer, call)) {
+        if (poll(transfer->polls, 2 * transfer->mesh->ranks, -1) < 0) {
+            if (errno == EINTR)
+                continue;
+            return tide_fail(TIDE_ERROR_IO, "rank %u can't wait for the other ranks: %s",
+                             transfer->mesh->rank, strerror(errno));
+        }
+        tide_status status = look_at_notices(transfer);
+        if (status == TIDE_OK)
+            status = move_bytes(transfer, call);
+        if (status != TIDE_OK)
+            return status;
+    }
+    return TIDE_OK;
+}
+
+tide_status tide_transfer_gather(tide_transfer *transfer, tide_call_kind kind, const tide_comm_range *ranges,
+                                 uint32_t count)
+{
+    if (transfer->mesh->ranks == 1)
+        return TIDE_OK;
+    tide_call call = {.ranges = ranges, .count = count};
+    tide_call_describe(&call, kind, ++transfer->calls);
+    return run(transfer, &call);
+}
+
+tide_status tide_transfer_reduce(tide_transfer *transfer, const tide_comm_reduction *reduction)
+{
+    const tide_mesh *mesh = transfer->mesh;
+    if (mesh->ranks == 1)
+        return TIDE_OK;
+    tide_call call = {.ranges = reduction->ranges, .count = reduction->count, .ring = &transfer->ring};
+    tide_reduce_ring_begin(&transfer->ring, reduction, mesh->rank, mesh->ranks, transfer->inputs);
+    tide_call_describe(&call, transfer->ring.is_bf16 ? TIDE_CALL_REDUCE_BF16 : TIDE_CALL_REDUCE,
+                       ++transfer->calls);
+    return run(transfer, &call);
+}
