@@ -1,8 +1,8 @@
 #include "src/comm/link.h"
 
-#include "base/bf16.h"
 #include "base/hash.h"
 #include "base/minmax.h"
+#include "src/comm/bf16_pack.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -100,7 +100,7 @@ bool tide_link_is_over(const tide_link *link, const tide_call *call)
 
 /* --- sending --- */
 
-static void convert_next(tide_link *link)
+static void pack_next(tide_link *link)
 {
     struct iovec block;
     uint32_t filled = 0;
@@ -108,8 +108,7 @@ static void convert_next(tide_link *link)
         const float *sums = block.iov_base;
         const uint32_t count =
             (uint32_t)tide_min_u64(block.iov_len / sizeof *sums, link->staging_elements - filled);
-        for (uint32_t i = 0; i < count; i++)
-            link->staging[filled + i] = tide_bf16_from_float(sums[i]);
+        tide_bf16_pack(sums, count, link->staging + filled);
         tide_range_cursor_advance(&link->out, count * sizeof *sums);
         filled += count;
     }
@@ -127,7 +126,7 @@ static uint32_t next_out(tide_link *link, const tide_call *call, struct iovec *b
     if (link->staging == NULL)
         return count + tide_range_cursor_blocks(&link->out, blocks + count, BLOCKS_MAX - count);
     if (link->staged_sent == link->staged_bytes)
-        convert_next(link);
+        pack_next(link);
     if (link->staged_sent < link->staged_bytes)
         blocks[count++] =
             (struct iovec){(char *)link->staging + link->staged_sent, link->staged_bytes - link->staged_sent};

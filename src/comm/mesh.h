@@ -63,8 +63,8 @@ tide_status tide_mesh_lost(tide_mesh *mesh, uint32_t rank, int error, const char
 /* Give up: tell the other ranks and end this rank's waits. Does not wait. Any thread, once. */
 void tide_mesh_give_up(tide_mesh *mesh, const char *reason);
 
-/* Say to the other ranks that this one sends no more, and wait for some seconds until they have said so, too:
- * closing a connection with unread bytes would destroy the bytes on their way to the other side. */
+/* Say to the other ranks that this one sends no more, and wait for some seconds until they have said so, too.
+ * Else this process, and its container, could end before the bytes that it sent have arrived. */
 void tide_mesh_take_leave(tide_mesh *mesh);
 
 #endif

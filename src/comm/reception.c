@@ -113,17 +113,23 @@ static tide_status listen_to(tide_reception *reception, uint32_t index)
     return visitor->got_bytes == sizeof visitor->handshake ? greet(reception, index) : TIDE_OK;
 }
 
+static bool lacks_resources(int error)
+{
+    return error == EMFILE || error == ENFILE || error == ENOBUFS || error == ENOMEM;
+}
+
 /* Not all at once: those that came before get their turn to speak before they could be turned away. */
 static tide_status accept_some(tide_reception *reception)
 {
     for (uint32_t i = 0; i < ACCEPTED_AT_ONCE; i++) {
         tide_visitor visitor = {.got_bytes = 0};
         visitor.connection = tide_tcp_accept(reception->listener, &visitor.from);
-        if (visitor.connection < 0 && tide_tcp_would_block(errno))
-            return TIDE_OK;
+        if (visitor.connection < 0 && !lacks_resources(errno))
+            return TIDE_OK; /* there is none, or the network has lost it already */
         if (visitor.connection < 0)
-            return tide_fail(TIDE_ERROR_IO, "rank %u can't accept connections: %s", reception->mesh->rank,
-                             strerror(errno));
+            return tide_fail(TIDE_ERROR_IO, "rank %u can't accept connections, of which %u ranks need %u: %s",
+                             reception->mesh->rank, reception->mesh->ranks,
+                             TIDE_CHANNELS * (reception->mesh->ranks - 1), strerror(errno));
         if (reception->visitor_count == TIDE_VISITORS_MAX)
             turn_away(reception, 0);
         reception->visitors[reception->visitor_count++] = visitor;

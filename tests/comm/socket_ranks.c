@@ -1,5 +1,6 @@
 #include "tests/comm/socket_ranks.h"
 
+#include "base/clock.h"
 #include "tests/support/assert_ok.h"
 
 #include <arpa/inet.h>
@@ -30,7 +31,9 @@ static void *run_rank(void *argument)
     if (rank->status == TIDE_OK && rank->body != NULL)
         rank->status = rank->body(comm, rank->context);
     snprintf(rank->message, sizeof rank->message, "%s", tide_message());
+    rank->body_ended_ns = tide_clock_ns();
     tide_comm_destroy(comm);
+    rank->ended_ns = tide_clock_ns();
     return NULL;
 }
 

@@ -16,6 +16,7 @@ typedef struct socket_rank {
     void *context;
     tide_status status; /* of the start, or of the body */
     char message[1024];
+    uint64_t body_ended_ns, ended_ns; /* the clock after the body, and when the communicator was destroyed */
     pthread_t thread;
 } socket_rank;
 

@@ -212,6 +212,37 @@ static void abort_wakes_all_waits_of_all_ranks_with_the_reason(void **state)
     }
 }
 
+/* Rank 1 calls nothing and stays until rank 0 has heard of its own abort. */
+static tide_status abort_alone(tide_comm *comm, void *context)
+{
+    abort_case *shared = context;
+    waiting side = {.comm = comm};
+    pthread_t barrier, third;
+    tide_status status = tide_comm_barrier(comm);
+    if (comm->rank == 0) {
+        pthread_create(&barrier, NULL, wait_in_barrier, &side);
+        pthread_create(&third, NULL, abort_soon, comm);
+        status = reduce_once(comm);
+        pthread_join(barrier, NULL);
+        pthread_join(third, NULL);
+        atomic_store(&shared->failed, 1);
+        return side.status == status ? status : TIDE_OK;
+    }
+    while (atomic_load(&shared->failed) == 0)
+        (void)poll(NULL, 0, 10);
+    return status == TIDE_OK ? tide_comm_barrier(comm) : status;
+}
+
+static void abort_ends_the_own_waits_although_no_other_rank_moves(void **state)
+{
+    socket_rank ranks[2];
+    abort_case shared = {.aborting = 0};
+    socket_ranks_set(ranks, 2, abort_alone, &shared);
+    socket_ranks_run(ranks, 2);
+    socket_rank_expect_failure(&ranks[0], "the disk is full");
+    socket_rank_expect_failure(&ranks[1], "rank 0 (127.0.0.1): the disk is full");
+}
+
 static tide_status abort_with_long_reason(tide_comm *comm, void *context)
 {
     char reason[3000];
@@ -312,6 +343,7 @@ int main(void)
         test(a_process_that_is_killed_is_named), /* the first, since it forks: no thread has run yet */
         test(calls_that_differ_fail_on_all_ranks),
         test(abort_wakes_all_waits_of_all_ranks_with_the_reason),
+        test(abort_ends_the_own_waits_although_no_other_rank_moves),
         test(a_long_reason_is_cut),
         test(a_rank_that_ends_is_named_and_the_failure_stays),
     };
