@@ -35,6 +35,21 @@ enum { TIDE_RANKS_MAX = 1024, TIDE_EXCHANGE_MAX_BYTES = 1 << 20 };
  * nothing was made. */
 TIDE_API tide_status tide_comm_loop_create(uint32_t ranks, tide_comm **comms);
 
+/* A rank tells the others its phase. In the phases behind COMPUTING, which may take any time, the others wait
+ * for it without limit. */
+typedef enum tide_comm_phase {
+    TIDE_PHASE_COMPUTING = 0,
+    TIDE_PHASE_READING, /* data */
+    TIDE_PHASE_LOADING, /* a checkpoint or weights */
+    TIDE_PHASE_SAVING,
+    TIDE_PHASE_PINNING, /* memory */
+    TIDE_PHASE_COUNT,
+} tide_comm_phase;
+
+/* Receives a line for people about ranks that the others wait for. A thread of the communicator calls it; it
+ * must not call the communicator. */
+typedef void (*tide_comm_tell)(void *context, const char *line);
+
 /* How the processes of a run find each other. Rank 0 listens; each other rank connects to it. Ranks then
  * connect with each other, on ports that the systems choose. */
 typedef struct tide_comm_socket_options {
@@ -51,6 +66,11 @@ typedef struct tide_comm_socket_options {
      * another is refused by name. The library's version and the machine's byte order are compared, too */
     uint64_t fingerprint;
     double timeout_seconds; /* for the whole start; above 0. 0: 60 */
+    /* how long a rank in a collective waits for one that has not come to it, or that nothing has been heard
+     * of: then all fail. Time in which all processes were suspended does not count. 0: 60 */
+    double collective_timeout_seconds;
+    tide_comm_tell tell; /* may be NULL. After each minute of waiting for a rank that loads, say */
+    void *tell_context;
 } tide_comm_socket_options;
 
 /* Connect this process with the others; returns when all are there. ARGUMENT; PEER: a rank did not come in
@@ -74,6 +94,10 @@ TIDE_API tide_status tide_comm_exchange(tide_comm *comm, const void *mine, size_
 TIDE_API tide_status tide_comm_broadcast(tide_comm *comm, void *data, size_t bytes);
 /* Return when all ranks have called this. */
 TIDE_API tide_status tide_comm_barrier(tide_comm *comm);
+
+/* Tell the other ranks what this one does now, for the message with which they fail if it never comes: its
+ * phase and a few words (copied, at most 63 bytes), such as "computes block 3". Costs next to nothing. */
+TIDE_API void tide_comm_doing(tide_comm *comm, tide_comm_phase phase, const char *words);
 
 /* Give the run up on all ranks, unless it has failed already: `reason` (one line) is in the message that each
  * gets. Does not wait. */

@@ -64,6 +64,12 @@ tide_status tide_comm_fail(tide_comm *comm, tide_status status)
     return tide_comm_failure(comm);
 }
 
+void tide_comm_doing(tide_comm *comm, tide_comm_phase phase, const char *words)
+{
+    if (comm != NULL && comm->ops->doing != NULL && (unsigned)phase < TIDE_PHASE_COUNT)
+        comm->ops->doing(comm, phase, words == NULL ? "" : words);
+}
+
 void tide_comm_abort(tide_comm *comm, const char *reason)
 {
     if (comm != NULL)
@@ -77,10 +83,10 @@ static tide_status keep(tide_comm *comm, tide_status status)
     return status == TIDE_OK || status == TIDE_ERROR_ARGUMENT ? status : tide_comm_fail(comm, status);
 }
 
-tide_status tide_comm_gather(tide_comm *comm, const tide_comm_range *ranges, uint32_t count)
+tide_status tide_comm_gather(tide_comm *comm, const char *of, const tide_comm_range *ranges, uint32_t count)
 {
     const tide_status status = tide_comm_failure(comm);
-    return status == TIDE_OK ? keep(comm, comm->ops->gather(comm, ranges, count)) : status;
+    return status == TIDE_OK ? keep(comm, comm->ops->gather(comm, of, ranges, count)) : status;
 }
 
 tide_status tide_comm_reduce(tide_comm *comm, const tide_comm_reduction *reduction)

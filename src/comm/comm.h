@@ -29,6 +29,7 @@ typedef struct tide_comm_range {
 } tide_comm_range;
 
 typedef struct tide_comm_reduction {
+    const char *of;                /* an op, for messages; the text lives during the call */
     const tide_comm_range *ranges; /* of fp32 sums */
     uint32_t count;
     /* FP32; BF16: all sums that ranks pass are bf16 values, which travel in half the bytes */
@@ -39,9 +40,10 @@ typedef struct tide_comm_reduction {
 } tide_comm_reduction;
 
 typedef struct tide_comm_ops {
-    tide_status (*gather)(tide_comm *comm, const tide_comm_range *ranges, uint32_t count);
+    tide_status (*gather)(tide_comm *comm, const char *of, const tide_comm_range *ranges, uint32_t count);
     tide_status (*reduce)(tide_comm *comm, const tide_comm_reduction *reduction);
     tide_status (*exchange)(tide_comm *comm, const void *mine, size_t bytes, void *all);
+    void (*doing)(tide_comm *comm, tide_comm_phase phase, const char *words); /* NULL: not told */
     /* The comm has failed: make all running and later waits of this rank return, and tell the other ranks,
      * which fail with `reason`. Called once at most, on any thread. */
     void (*abort)(tide_comm *comm, const char *reason);
@@ -65,8 +67,9 @@ void tide_comm_fini(tide_comm *comm);
  * the failure that the comm has, as tide_comm_failure does. */
 tide_status tide_comm_fail(tide_comm *comm, tide_status status);
 
-/* Send each range from its owner to all other ranks. PEER, or the failure that the comm has. */
-tide_status tide_comm_gather(tide_comm *comm, const tide_comm_range *ranges, uint32_t count);
+/* Send each range from its owner to all other ranks. `of`: as in a reduction. PEER, or the failure that the
+ * comm has. */
+tide_status tide_comm_gather(tide_comm *comm, const char *of, const tide_comm_range *ranges, uint32_t count);
 /* Sum each range over all ranks, in the order of tree.h, into its owner's memory. Ranges that this rank does
  * not own keep its own sums. Statuses as of gather. */
 tide_status tide_comm_reduce(tide_comm *comm, const tide_comm_reduction *reduction);

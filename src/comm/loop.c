@@ -165,8 +165,9 @@ static void sum_ranges(loop_comm *at, const call *mine)
     }
 }
 
-static tide_status loop_gather(tide_comm *comm, const tide_comm_range *ranges, uint32_t count)
+static tide_status loop_gather(tide_comm *comm, const char *of, const tide_comm_range *ranges, uint32_t count)
 {
+    (void)of;
     loop_comm *at = loop_comm_of(comm);
     const call mine = make_call(GATHER, ranges, count, NULL, 0);
     tide_status status = meet(at, DATA, &mine);

@@ -61,9 +61,10 @@ static tide_status listen_at_address(const start_state *start, int *listener)
     struct addrinfo *list;
     if (start->listener > 0) {
         *listener = start->listener;
-        return tide_tcp_adopt(*listener) ? TIDE_OK
-                                         : tide_fail(TIDE_ERROR_IO, "rank 0 can't listen at descriptor %d: %s",
-                                                     *listener, strerror(errno));
+        return tide_tcp_adopt(*listener)
+                   ? TIDE_OK
+                   : tide_fail(TIDE_ERROR_IO, "rank 0 can't listen at descriptor %d: %s", *listener,
+                               strerror(errno));
     }
     const tide_status status = resolve(start, &list);
     if (status != TIDE_OK)

@@ -20,34 +20,36 @@ typedef struct socket_comm {
     tide_comm_range *exchanged; /* [ranks] */
 } socket_comm;
 
-static socket_comm *of(tide_comm *comm)
+static socket_comm *socket_of(tide_comm *comm)
 {
     return (socket_comm *)comm;
 }
 
-static tide_status socket_gather(tide_comm *comm, const tide_comm_range *ranges, uint32_t count)
+static tide_status socket_gather(tide_comm *comm, const char *of, const tide_comm_range *ranges,
+                                 uint32_t count)
 {
-    return tide_transfer_gather(&of(comm)->data, TIDE_CALL_GATHER, ranges, count);
+    (void)of;
+    return tide_transfer_gather(&socket_of(comm)->data, TIDE_CALL_GATHER, ranges, count);
 }
 
 static tide_status socket_reduce(tide_comm *comm, const tide_comm_reduction *reduction)
 {
-    return tide_transfer_reduce(&of(comm)->data, reduction);
+    return tide_transfer_reduce(&socket_of(comm)->data, reduction);
 }
 
 static tide_status socket_exchange(tide_comm *comm, const void *mine, size_t bytes, void *all)
 {
-    tide_comm_range *ranges = of(comm)->exchanged;
+    tide_comm_range *ranges = socket_of(comm)->exchanged;
     for (uint32_t rank = 0; rank < comm->ranks; rank++)
         ranges[rank] = (tide_comm_range){bytes == 0 ? NULL : (char *)all + rank * bytes, bytes, rank};
     if (bytes > 0)
         memmove(ranges[comm->rank].data, mine, bytes);
-    return tide_transfer_gather(&of(comm)->side, TIDE_CALL_EXCHANGE, ranges, comm->ranks);
+    return tide_transfer_gather(&socket_of(comm)->side, TIDE_CALL_EXCHANGE, ranges, comm->ranks);
 }
 
 static void socket_abort(tide_comm *comm, const char *reason)
 {
-    tide_mesh_give_up(&of(comm)->mesh, reason);
+    tide_mesh_give_up(&socket_of(comm)->mesh, reason);
 }
 
 static void destroy(socket_comm *comm)
@@ -63,8 +65,8 @@ static void destroy(socket_comm *comm)
 static void socket_destroy(tide_comm *comm)
 {
     if (tide_comm_failure(comm) == TIDE_OK)
-        tide_mesh_take_leave(&of(comm)->mesh);
-    destroy(of(comm));
+        tide_mesh_take_leave(&socket_of(comm)->mesh);
+    destroy(socket_of(comm));
 }
 
 static const tide_comm_ops socket_ops = {

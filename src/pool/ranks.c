@@ -141,7 +141,7 @@ static tide_status run_gather(void *stream, const void *arguments)
 {
     const collective_args *args = arguments;
     (void)stream;
-    return tide_comm_gather(args->comm, args->reduction.ranges, args->reduction.count);
+    return tide_comm_gather(args->comm, args->reduction.of, args->reduction.ranges, args->reduction.count);
 }
 
 static tide_status launch(tide_pool *pool, const char *label, tide_kernel kernel,
@@ -153,7 +153,8 @@ static tide_status launch(tide_pool *pool, const char *label, tide_kernel kernel
         context->options.reduce_dtype == TIDE_DTYPE_BF16 && context->packing->sum_groups == 1;
     const collective_args args = {
         .comm = context->options.ranks.comm,
-        .reduction = {.ranges = ranges,
+        .reduction = {.of = tide_op_open(pool)->description->name,
+                      .ranges = ranges,
                       .count = (uint32_t)count,
                       .travels_as = rounded ? TIDE_DTYPE_BF16 : TIDE_DTYPE_FP32,
                       .scratch = context->region + region->workspace_offset - region->ring_bytes,

@@ -90,7 +90,7 @@ static tide_status call_with(tide_comm *comm, call_difference difference)
     if (difference == OTHER_EXCHANGE)
         status = tide_comm_exchange(comm, call->sums, 17, call->sums + 100);
     else if (difference == OTHER_KIND)
-        status = tide_comm_gather(comm, call->ranges, comm->ranks);
+        status = tide_comm_gather(comm, NULL, call->ranges, comm->ranks);
     else
         status = tide_comm_reduce(comm, &call->reduction);
     free_call(call);

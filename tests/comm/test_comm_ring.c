@@ -21,7 +21,7 @@ static void begin(ring_case *made, uint32_t rank, uint32_t ranks, uint64_t scrat
     made->scratch_bytes = scratch_bytes;
     made->scratch = aligned_alloc(64, scratch_bytes);
     assert_non_null(made->scratch);
-    const tide_comm_reduction reduction = {&made->range, 1, travels_as, made->scratch, scratch_bytes};
+    const tide_comm_reduction reduction = {NULL, &made->range, 1, travels_as, made->scratch, scratch_bytes};
     tide_reduce_ring_begin(&made->ring, &reduction, rank, ranks, made->inputs);
 }
 

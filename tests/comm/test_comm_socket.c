@@ -111,7 +111,7 @@ static tide_status check_gather(tide_comm *comm, uint64_t call, uint64_t *state)
         for (uint64_t at = 0; at < ranges[i].bytes; at++)
             ((uint8_t *)ranges[i].data)[at] = byte_of(call, comm->rank, i, at);
     }
-    tide_status status = tide_comm_gather(comm, ranges, layout.count);
+    tide_status status = tide_comm_gather(comm, NULL, ranges, layout.count);
     for (uint32_t i = 0; i < layout.count && status == TIDE_OK; i++) {
         for (uint64_t at = 0; at < ranges[i].bytes && status == TIDE_OK; at++) {
             if (((const uint8_t *)ranges[i].data)[at] != byte_of(call, ranges[i].owner, i, at))
