@@ -29,7 +29,8 @@ static tide_status reduce_late(tide_comm *comm, void *context)
         abort();
     for (uint32_t owner = 0; owner < RANKS; owner++)
         ranges[owner] = (tide_comm_range){sums + owner * (size_t)ELEMENTS, ELEMENTS * sizeof(float), owner};
-    const tide_comm_reduction reduction = {ranges, RANKS, late->travels_as, scratch, late->scratch_bytes};
+    const tide_comm_reduction reduction = {
+        NULL, ranges, RANKS, late->travels_as, scratch, late->scratch_bytes};
     for (size_t at = 0; at < RANKS * (size_t)ELEMENTS; at++)
         sums[at] = whole_number(comm->rank, at);
     if (comm->rank != 0)
