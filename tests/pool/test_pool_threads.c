@@ -1,10 +1,12 @@
 /* Several ranks as pools in threads of this process (ZeRO stage 0). One rank with as many sum groups is the
  * oracle: norms, loss scales and all values must have the same bits, whatever budgets, chunk sizes and
  * placements the ranks have. The hazard checker is on. */
+#include <arpa/inet.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 
 #include "base/bf16.h"
 #include "base/fp16.h"
@@ -55,7 +57,8 @@ typedef struct run_options {
     uint64_t seed;        /* of budgets, chunk sizes, placements; 0: the same everywhere */
     uint32_t delay_max_us, skip_wait_site;
     bool finishes_early;
-    bool apart; /* no two params share a chunk, so that only the region orders ops */
+    bool sockets; /* the ranks are connected by TCP */
+    bool apart;   /* no two params share a chunk, so that only the region orders ops */
     /* how the last rank differs in its second step */
     enum { ALIKE, OTHER_RATE, OTHER_ORDER, OTHER_SLICE, FAILS, GIVES_UP, LEAVES, OTHER_MODEL } differs;
 } run_options;
@@ -69,6 +72,7 @@ typedef struct outcome {
 typedef struct rank {
     const run_options *run;
     tide_comm *comm;
+    tide_comm_socket_options socket; /* with run->sockets */
     outcome outcome;
     tide_status status, afterwards; /* of the first failure; of a call after it */
     char message[1024];
@@ -290,6 +294,11 @@ static void *run_rank(void *of)
     rank *at = of;
     tide_description *description = NULL;
     tide_pool *pool = NULL;
+    if (at->run->sockets && tide_comm_socket_create(&at->socket, &at->comm) != TIDE_OK) {
+        at->status = TIDE_ERROR_PEER;
+        snprintf(at->message, sizeof at->message, "%s", tide_message());
+        return NULL;
+    }
     at->outcome.count = pool_values(at->run);
     at->outcome.values = calloc(at->outcome.count, sizeof *at->outcome.values);
     at->status = describe(at->run, at->run->micro_batches / at->run->ranks, !differs(at, 1, OTHER_MODEL),
@@ -311,22 +320,39 @@ static void *run_rank(void *of)
         at->afterwards = tide_param_get(pool, 0, TIDE_VALUE_MASTER, 0, 1, &value);
     tide_pool_destroy(pool);
     tide_description_destroy(description);
+    tide_comm_destroy(at->comm);
     return NULL;
+}
+
+/* Opens a socket that listens on 127.0.0.1, for rank 0. */
+static int listen_here(uint16_t *port)
+{
+    struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    socklen_t bytes = sizeof address;
+    const int listener = socket(AF_INET, SOCK_STREAM, 0);
+    assert_int_equal(bind(listener, (struct sockaddr *)&address, sizeof address), 0);
+    assert_int_equal(listen(listener, RANKS_MOST), 0);
+    assert_int_equal(getsockname(listener, (struct sockaddr *)&address, &bytes), 0);
+    *port = ntohs(address.sin_port);
+    return listener;
 }
 
 static void start(const run_options *run, rank *ranks)
 {
-    tide_comm *comms[RANKS_MOST];
+    tide_comm *comms[RANKS_MOST] = {NULL};
+    tide_comm_socket_options socket = {.ranks = run->ranks};
     pthread_t threads[RANKS_MOST];
-    assert_ok(tide_comm_loop_create(run->ranks, comms));
+    if (run->sockets)
+        socket.listener = listen_here(&socket.port);
+    else
+        assert_ok(tide_comm_loop_create(run->ranks, comms));
     for (uint32_t r = 0; r < run->ranks; r++) {
-        ranks[r] = (rank){.run = run, .comm = comms[r]};
+        ranks[r] = (rank){.run = run, .comm = comms[r], .socket = socket};
+        ranks[r].socket.rank = r;
         assert_int_equal(pthread_create(&threads[r], NULL, run_rank, &ranks[r]), 0);
     }
     for (uint32_t r = 0; r < run->ranks; r++)
         assert_int_equal(pthread_join(threads[r], NULL), 0);
-    for (uint32_t r = 0; r < run->ranks; r++)
-        tide_comm_destroy(comms[r]);
 }
 
 static void end(const run_options *run, rank *ranks)
@@ -361,6 +387,7 @@ static void compare(run_options run, const uint32_t *counts)
     run_options alone = run;
     alone.ranks = 1;
     alone.seed = 0;
+    alone.sockets = false;
     start(&alone, one);
     if (one->status != TIDE_OK)
         fail_msg("one rank: %s", one->message);
@@ -390,6 +417,21 @@ static void ranks_give_the_bits_of_one(void **state)
                                  .seed = i + 1,
                                  .finishes_early = i % 2};
         compare(run, ways[i].counts);
+    }
+}
+
+static void ranks_connected_by_sockets_do_so_too(void **state)
+{
+    static const uint32_t counts[] = {2, 4, 0};
+    for (uint32_t i = 0; i < 4; i++) {
+        const run_options run = {.dtype = i < 2 ? TIDE_DTYPE_BF16 : TIDE_DTYPE_FP32,
+                                 .reduce_dtype = i % 2 ? TIDE_DTYPE_BF16 : TIDE_DTYPE_FP32,
+                                 .sum_groups = 4,
+                                 .micro_batches = 4,
+                                 .clip_norm = 1,
+                                 .seed = 40 + i,
+                                 .sockets = true};
+        compare(run, counts);
     }
 }
 
@@ -545,6 +587,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(ranks_give_the_bits_of_one),
+        cmocka_unit_test(ranks_connected_by_sockets_do_so_too),
         cmocka_unit_test(delays_change_nothing),
         cmocka_unit_test(an_op_waits_for_the_sums_of_the_op_before),
         cmocka_unit_test(an_overflow_on_one_rank_skips_the_step_on_all),
