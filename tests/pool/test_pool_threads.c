@@ -11,7 +11,7 @@
 #include "base/bf16.h"
 #include "base/fp16.h"
 #include "base/hash.h"
-#include "src/pool/order.h"
+#include "src/pool/internal.h"
 #include "tests/support/assert_ok.h"
 #include "tidepool/tidepool.h"
 
@@ -57,8 +57,9 @@ typedef struct run_options {
     uint64_t seed;        /* of budgets, chunk sizes, placements; 0: the same everywhere */
     uint32_t delay_max_us, skip_wait_site;
     bool finishes_early;
-    bool sockets; /* the ranks are connected by TCP */
-    bool apart;   /* no two params share a chunk, so that only the region orders ops */
+    bool sockets;   /* the ranks are connected by TCP */
+    uint64_t fault; /* the last rank's device fails at this operation of the second step; 0: never */
+    bool apart;     /* no two params share a chunk, so that only the region orders ops */
     /* how the last rank differs in its second step */
     enum { ALIKE, OTHER_RATE, OTHER_ORDER, OTHER_SLICE, FAILS, GIVES_UP, LEAVES, OTHER_MODEL } differs;
 } run_options;
@@ -265,6 +266,9 @@ static tide_status run_slice(const rank *at, tide_pool *pool, uint32_t op, uint3
 static tide_status run_step(const rank *at, tide_pool *pool, uint32_t step)
 {
     const run_options *run = at->run;
+    tide_device *device = pool->context.device;
+    if (run->fault > 0 && step == 1 && tide_comm_rank(at->comm) + 1 == run->ranks)
+        device->ops->set_fault(device, TIDE_FAULT_ANY, run->fault);
     tide_status status = tide_step_begin(
         pool, &(tide_step_options){.training = true,
                                    .learning_rate = differs(at, step, OTHER_RATE) ? 0.02F : 0.01F,
@@ -522,6 +526,31 @@ static void a_failure_on_one_rank_ends_all(void **state)
     }
 }
 
+/* Any operation may fail: then all ranks fail with its message. */
+static void a_device_that_fails_anywhere_on_one_rank_ends_all(void **state)
+{
+    uint32_t failures = 0;
+    for (uint64_t fault = 1; fault < 400; fault += 1 + fault / 3) {
+        rank ranks[2];
+        const run_options run = {.ranks = 2,
+                                 .sum_groups = 2,
+                                 .micro_batches = 2,
+                                 .clip_norm = fault % 2 ? 1.0F : 0.0F,
+                                 .seed = 60 + fault,
+                                 .sockets = fault % 3 == 0,
+                                 .fault = fault};
+        start(&run, ranks);
+        if ((ranks[0].status == TIDE_OK) != (ranks[1].status == TIDE_OK))
+            fail_msg("fault %llu: rank 0: %s; rank 1: %s", (unsigned long long)fault, ranks[0].message,
+                     ranks[1].message);
+        failures += ranks[0].status != TIDE_OK;
+        if (ranks[0].status != TIDE_OK && strstr(ranks[0].message, "rank 1") == NULL)
+            fail_msg("fault %llu: rank 0 says: %s", (unsigned long long)fault, ranks[0].message);
+        end(&run, ranks);
+    }
+    assert_true(failures > 5);
+}
+
 static void waits_for_collectives_are_needed(void **state)
 {
     static const uint32_t sites[4] = {TIDE_SITE_COMPUTE_COLLECTIVE, TIDE_SITE_OUT_COLLECTIVE,
@@ -593,6 +622,7 @@ int main(void)
         cmocka_unit_test(an_overflow_on_one_rank_skips_the_step_on_all),
         cmocka_unit_test(a_rank_that_differs_ends_all),
         cmocka_unit_test(a_failure_on_one_rank_ends_all),
+        cmocka_unit_test(a_device_that_fails_anywhere_on_one_rank_ends_all),
         cmocka_unit_test(waits_for_collectives_are_needed),
         cmocka_unit_test(options_of_ranks_are_checked),
     };
