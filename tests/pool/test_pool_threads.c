@@ -317,6 +317,10 @@ static void *run_rank(void *of)
             at->status = tide_step_result_get(pool, &at->outcome.results[step]);
     }
     if (at->status == TIDE_OK)
+        at->status = tide_pool_drain(pool);
+    if (at->status == TIDE_OK) /* else a rank may end before another's last update fails */
+        at->status = tide_comm_barrier(at->comm);
+    if (at->status == TIDE_OK)
         at->status = get_values(at, pool, &at->outcome);
     snprintf(at->message, sizeof at->message, "%s", tide_message());
     float value;
