@@ -667,7 +667,7 @@ int tide_command_train(int count, char *const *arguments)
     tide_status status = tide_train_settings_parse(count, arguments, &run.settings);
     if (status != TIDE_OK)
         return tide_command_failed(command_name, status);
-    if (run.settings.ranks > 1 && !tide_launch_is_rank())
+    if (tide_train_ranks_start_here(&run.settings))
         return tide_launch_ranks(run.settings.ranks, count, arguments);
     tide_stop_install_run();
     int exit_status = TIDE_EXIT_OK;

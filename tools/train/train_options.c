@@ -1,5 +1,6 @@
 /* `tidepool train`'s command line: checks between options, and the trainer's options made from them. */
 #include "tools/train/train_options.h"
+#include "tools/train/rank_place.h"
 
 #include "src/checkpoint/loss_scale.h"
 
@@ -143,8 +144,15 @@ static tide_status ranks_check(const tide_train_settings *settings, const bool *
             TIDE_ERROR_ARGUMENT,
             "tidepool train: --zero-stage %u is not built yet; 0, in which every rank has all, is",
             ranks->zero_stage);
+    static const char *const of_ranks[] = {"--log-dir", "--master", "--port"};
+    for (size_t i = 0; i < sizeof of_ranks / sizeof of_ranks[0]; i++)
+        if (settings->ranks == 1 && was_given(given, of_ranks[i]))
+            return tide_fail(
+                TIDE_ERROR_ARGUMENT,
+                "tidepool train: %s is for several ranks: --ranks, torchrun, mpirun or srun start them",
+                of_ranks[i]);
     if (settings->ranks == 1)
-        return needs_check(given, "--log-dir", "--ranks");
+        return TIDE_OK;
     if (tide_train_settings_predict(settings))
         return tide_fail(TIDE_ERROR_ARGUMENT,
                          "tidepool train: --ranks needs --device host: the null device computes nothing");
@@ -256,6 +264,21 @@ static tide_status weights_defaults(tide_train_settings *settings, const bool gi
     return TIDE_OK;
 }
 
+/* If another launcher has started this process, it says how many ranks there are. */
+static tide_status ranks_find(tide_train_settings *settings, bool ranks_given)
+{
+    tide_rank_place place;
+    const tide_status status =
+        tide_rank_place_find(tide_rank_variable, NULL, settings->master, settings->port, &place);
+    if (status != TIDE_OK || place.ranks == 1)
+        return status;
+    if (ranks_given && place.ranks != settings->ranks)
+        return tide_fail(TIDE_ERROR_ARGUMENT, "tidepool train: --ranks %u, but %s has started %u",
+                         settings->ranks, place.launcher, place.ranks);
+    settings->ranks = place.ranks;
+    return TIDE_OK;
+}
+
 tide_status tide_train_settings_parse(int count, char *const *arguments, tide_train_settings *settings)
 {
     bool given[TIDE_OPTIONS_MAX] = {false};
@@ -267,7 +290,9 @@ tide_status tide_train_settings_parse(int count, char *const *arguments, tide_tr
     parsed.given = tide_train_settings_given(table, given);
     if (!was_given(given, "--eval-every"))
         parsed.eval_every = parsed.trainer.epochs > 0 ? TIDE_TRAIN_EVAL_EPOCHS : EVAL_EVERY_DEFAULT;
-    status = weights_defaults(&parsed, given);
+    status = ranks_find(&parsed, was_given(given, "--ranks"));
+    if (status == TIDE_OK)
+        status = weights_defaults(&parsed, given);
     if (status == TIDE_OK)
         status = settings_check(&parsed, given);
     if (status == TIDE_OK)

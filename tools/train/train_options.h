@@ -45,6 +45,8 @@ typedef struct tide_train_settings {
     uint32_t sample;
 
     uint32_t ranks;         /* processes to start */
+    const char *master;     /* NULL: not given */
+    uint32_t port;          /* 0: not given */
     const char *log_folder; /* NULL: not given */
 
     const char *machine; /* the one that the null device imitates: "this", a file, a preset */

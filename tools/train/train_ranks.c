@@ -4,6 +4,7 @@
 #include "base/minmax.h"
 #include "offload/topology.h"
 #include "tools/train/launch.h"
+#include "tools/train/rank_place.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -48,24 +49,48 @@ static tide_status count_neighbours(tide_train_ranks *ranks, const char *host)
     return status;
 }
 
+bool tide_train_ranks_start_here(const tide_train_settings *settings)
+{
+    tide_rank_place place;
+    return settings->ranks > 1 && !tide_launch_is_rank() &&
+           tide_rank_place_find(tide_rank_variable, NULL, settings->master, settings->port, &place) ==
+               TIDE_OK &&
+           place.ranks == 1;
+}
+
+/* The options of a rank that another launcher has started; one rank: none has. *place owns their texts. */
+static tide_status read_place(const tide_train_settings *settings, tide_rank_place *place,
+                              tide_comm_socket_options *options)
+{
+    const tide_status status =
+        tide_rank_place_find(tide_rank_variable, NULL, settings->master, settings->port, place);
+    if (status != TIDE_OK)
+        return status;
+    *options = (tide_comm_socket_options){.rank = place->rank,
+                                          .ranks = place->ranks,
+                                          .address = place->address,
+                                          .port = place->port,
+                                          .token = place->token};
+    return TIDE_OK;
+}
+
 tide_status tide_train_ranks_join(const tide_train_settings *settings, tide_train_ranks *ranks)
 {
     tide_comm_socket_options options;
+    tide_rank_place place;
     char host[65] = "?";
-    *ranks = (tide_train_ranks){.ranks = 1};
-    if (!tide_launch_is_rank()) {
-        ranks->on_this_host = 1;
-        return TIDE_OK;
-    }
-    tide_status status = tide_launch_read(&options);
-    if (status != TIDE_OK)
-        return status;
+    *ranks = (tide_train_ranks){.ranks = 1, .on_this_host = 1};
+    const tide_status status_of_place =
+        tide_launch_is_rank() ? tide_launch_read(&options) : read_place(settings, &place, &options);
+    if (status_of_place != TIDE_OK || options.ranks == 1)
+        return status_of_place;
+    ranks->on_this_host = 0;
     (void)gethostname(host, sizeof host - 1);
     snprintf(ranks->name, sizeof ranks->name, "rank %u (host %s): ", options.rank, host);
     ranks->rank = options.rank;
     ranks->ranks = options.ranks;
     ranks->flags = calloc(options.ranks, sizeof *ranks->flags);
-    status = redirect(settings->log_folder, options.rank);
+    tide_status status = redirect(settings->log_folder, options.rank);
     if (status == TIDE_OK)
         status = tide_comm_socket_create(&options, &ranks->comm);
     return status == TIDE_OK ? count_neighbours(ranks, host) : status;

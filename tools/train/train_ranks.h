@@ -14,9 +14,12 @@ typedef struct tide_train_ranks {
     bool threads_differ;   /* so that results are not those of one rank */
 } tide_train_ranks;
 
-/* Join the other ranks, if the launcher has started this process as one. Ranks other than 0 print to nowhere
- * from then on, or with --log-dir to a file. *ranks must be left, also after a failure. IO, ARGUMENT, PEER,
- * NO_MEMORY. */
+/* Is this process to start the ranks: are there several, and has nobody else started it as one? */
+bool tide_train_ranks_start_here(const tide_train_settings *settings);
+
+/* Join the other ranks, if our own launcher or another (rank_place.h) has started this process as one. Ranks
+ * other than 0 print to nowhere from then on, or with --log-dir to a file. *ranks must be left, also after a
+ * failure. IO, ARGUMENT, PEER, NO_MEMORY. */
 TIDE_NODISCARD tide_status tide_train_ranks_join(const tide_train_settings *settings,
                                                  tide_train_ranks *ranks);
 void tide_train_ranks_leave(tide_train_ranks *ranks);

@@ -102,6 +102,12 @@ static const tide_option options[] = {
     {.name = "--zero-stage", .kind = TIDE_OPTION_COUNT32, .metavar = "S", .most = 3,
      .offset = AT(trainer.pool.ranks.zero_stage), .value = "0",
      .help = "0: every rank has all params and their state; 1 to 3, which divide them, are not built"},
+    {.name = "--master", .kind = TIDE_OPTION_TEXT, .offset = AT(master), .metavar = "HOST",
+     .value_help = "MASTER_ADDR, or as Slurm says",
+     .help = "rank 0's host, where torchrun, mpirun or srun has started the ranks"},
+    {.name = "--port", .kind = TIDE_OPTION_COUNT32, .offset = AT(port), .metavar = "P", .least = 1,
+     .most = 65535, .value_help = "the one behind MASTER_PORT, or by the job's id",
+     .help = "where rank 0 listens then"},
     {.name = "--log-dir", .kind = TIDE_OPTION_TEXT, .offset = AT(log_folder), .metavar = "DIR",
      .help = "with --ranks: rank R's lines go to DIR/rank-R.log; those of rank 0 are printed"},
 
