@@ -91,3 +91,4 @@ TIDE_BUILD_PACKAGES="$tide_compiler libc6-dev make meson ninja-build pkg-config 
 TIDE_BUILD_PACKAGES="$TIDE_BUILD_PACKAGES node-d3-scale node-d3-axis node-d3-shape node-d3-selection" # the page of tidepool trace html
 TIDE_TEST_PACKAGES="$tide_compiler_tests libcmocka-dev man-db groff-base zsh python3-pip chromium clang-format-14 python3-clang-14"
 TIDE_TEST_PACKAGES="$TIDE_TEST_PACKAGES python3-venv" # tidepool-tokenize
+TIDE_TEST_PACKAGES="$TIDE_TEST_PACKAGES iproute2"     # two hosts in network namespaces

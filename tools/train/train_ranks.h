@@ -14,7 +14,7 @@ typedef struct tide_train_ranks {
     bool threads_differ;   /* so that results are not those of one rank */
 } tide_train_ranks;
 
-/* Is this process to start the ranks: are there several, and has nobody else started it as one? */
+/* Must this process start the ranks? It must if there are several and no launcher has started it as one. */
 bool tide_train_ranks_start_here(const tide_train_settings *settings);
 
 /* Join the other ranks, if our own launcher or another (rank_place.h) has started this process as one. Ranks
