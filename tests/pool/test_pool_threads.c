@@ -13,6 +13,7 @@
 #include "base/hash.h"
 #include "src/pool/internal.h"
 #include "tests/support/assert_ok.h"
+#include "tests/support/test_thin.h"
 #include "tidepool/tidepool.h"
 
 enum { CHUNK_BYTES = 256 * 1024, RANKS_MOST = 8, STEPS = 3, PARAMS = 7, OPS = 8, USES_MOST = 3 };
@@ -415,7 +416,7 @@ static void ranks_give_the_bits_of_one(void **state)
         uint32_t groups, counts[4];
     } ways[] = {{8, {2, 4, 8, 0}}, {12, {3, 6, 0}}, {24, {3, 6, 0}}, {5, {5, 0}}, {7, {7, 0}}};
     static const tide_dtype dtypes[] = {TIDE_DTYPE_FP32, TIDE_DTYPE_BF16, TIDE_DTYPE_FP16};
-    for (uint32_t i = 0; i < sizeof ways / sizeof ways[0]; i++) {
+    for (uint32_t i = 0; i < sizeof ways / sizeof ways[0]; i += test_every(1, 2)) {
         const run_options run = {.dtype = dtypes[i % 3],
                                  .reduce_dtype = i % 2 ? TIDE_DTYPE_BF16 : TIDE_DTYPE_FP32,
                                  .sum_groups = ways[i].groups,
@@ -431,7 +432,7 @@ static void ranks_give_the_bits_of_one(void **state)
 static void ranks_connected_by_sockets_do_so_too(void **state)
 {
     static const uint32_t counts[] = {2, 4, 0};
-    for (uint32_t i = 0; i < 4; i++) {
+    for (uint32_t i = 0; i < 4; i += test_every(1, 3)) {
         const run_options run = {.dtype = i < 2 ? TIDE_DTYPE_BF16 : TIDE_DTYPE_FP32,
                                  .reduce_dtype = i % 2 ? TIDE_DTYPE_BF16 : TIDE_DTYPE_FP32,
                                  .sum_groups = 4,
@@ -446,7 +447,7 @@ static void ranks_connected_by_sockets_do_so_too(void **state)
 static void delays_change_nothing(void **state)
 {
     static const uint32_t counts[] = {2, 4, 0};
-    for (uint32_t i = 0; i < 4; i++)
+    for (uint32_t i = 0; i < 4; i += test_every(1, 3))
         compare((run_options){.dtype = TIDE_DTYPE_BF16,
                               .sum_groups = 4,
                               .micro_batches = 8,
@@ -459,7 +460,7 @@ static void delays_change_nothing(void **state)
 static void an_op_waits_for_the_sums_of_the_op_before(void **state)
 {
     static const uint32_t counts[] = {2, 0};
-    for (uint32_t i = 0; i < 6; i++)
+    for (uint32_t i = 0; i < 6; i += test_every(1, 3))
         compare((run_options){.dtype = i % 2 ? TIDE_DTYPE_FP32 : TIDE_DTYPE_BF16,
                               .sum_groups = 2,
                               .micro_batches = 2,
@@ -520,7 +521,7 @@ static void a_rank_that_differs_ends_all(void **state)
 
 static void a_failure_on_one_rank_ends_all(void **state)
 {
-    for (int round = 0; round < 5; round++) {
+    for (unsigned round = 0; round < 4; round += test_every(1, 4)) {
         check_failure(FAILS, TIDE_ERROR_DEVICE, "a kernel of the test fails", TIDE_ERROR_PEER,
                       "a kernel of the test fails");
         check_failure(GIVES_UP, TIDE_ERROR_PEER, "a step was given up", TIDE_ERROR_PEER,
@@ -534,7 +535,7 @@ static void a_failure_on_one_rank_ends_all(void **state)
 static void a_device_that_fails_anywhere_on_one_rank_ends_all(void **state)
 {
     uint32_t failures = 0;
-    for (uint64_t fault = 1; fault < 400; fault += 1 + fault / 3) {
+    for (uint64_t fault = 1; fault < 400; fault += 1 + test_every(1, 3) * fault / 3) {
         rank ranks[2];
         const run_options run = {.ranks = 2,
                                  .sum_groups = 2,
@@ -552,7 +553,7 @@ static void a_device_that_fails_anywhere_on_one_rank_ends_all(void **state)
             fail_msg("fault %llu: rank 0 says: %s", (unsigned long long)fault, ranks[0].message);
         end(&run, ranks);
     }
-    assert_true(failures > 5);
+    assert_true(failures > 3);
 }
 
 static void waits_for_collectives_are_needed(void **state)

@@ -2,6 +2,7 @@
  * and the files of checkpoints are those of one rank with as many sum groups, to the last byte. */
 #include "src/train/trainer_internal.h"
 #include "tests/support/small_model.h"
+#include "tests/support/test_thin.h"
 #include "tests/support/test_trainer_fixture.h"
 
 #include <dirent.h>
@@ -246,7 +247,7 @@ static void ranks_train_as_one_does(void **state)
         {"gpt2", TIDE_DTYPE_FP16, 2, {2}, TIDE_RECOMPUTE_NONE, 1, TIDE_REDUCE_BF16, NULL, 3},
         {"mistral", TIDE_DTYPE_BF16, 5, {5}, TIDE_RECOMPUTE_ALL, 0, TIDE_REDUCE_FP32, NULL, 2},
     };
-    for (uint32_t i = 0; i < sizeof ways / sizeof ways[0]; i++) {
+    for (uint32_t i = 0; i < sizeof ways / sizeof ways[0]; i += test_every(1, 3)) {
         tide_trainer_options options = base_options(ways[i].family, ways[i].dtype, ways[i].groups);
         options.recompute = ways[i].recompute;
         options.hyper.clip = ways[i].clip;
