@@ -120,7 +120,7 @@ tide_status tide_metrics_step(tide_metrics *metrics, const tide_trainer_report *
     size_t bytes = 0, wrote = 0;
     assert(metrics->file.begun);
     bool complete = tide_metrics_line(report, tokens, counters, metrics->line, &bytes);
-    assert(complete && "30 numbers of at most 24 characters and their names fit");
+    assert(complete && "31 numbers of at most 24 characters and their names fit");
     (void)complete;
     const int error = bytes_write(metrics->file.descriptor, metrics->line, bytes, &wrote);
     if (error == 0)

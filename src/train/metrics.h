@@ -3,7 +3,7 @@
  *
  *     step version loss grad_norm lr loss_scale tokens learned_tokens step_seconds tokens_per_second
  *     compute_seconds stall_seconds stall_link_seconds stall_slot_seconds stall_update_seconds
- *     stall_norm_seconds stall_map_seconds stall_caller_seconds predicted_step_seconds
+ *     stall_norm_seconds stall_map_seconds stall_peer_seconds stall_caller_seconds predicted_step_seconds
  *     predicted_stall_seconds h2d_bytes d2h_bytes collective_bytes evictions demand_fetches prefetches
  *     adam_host_seconds adam_device_seconds device_bytes_peak host_bytes_peak skipped
  *
@@ -33,7 +33,10 @@ TIDE_NODISCARD tide_status tide_metrics_open(const char *path, tide_metrics **me
  * be appended. */
 TIDE_NODISCARD tide_status tide_metrics_begin(tide_metrics *metrics, bool append, uint64_t step);
 
-enum { TIDE_METRICS_VERSION = 2, /* 1: without learned_tokens */ TIDE_METRICS_LINE_BYTES = 2048 };
+enum {
+    TIDE_METRICS_VERSION = 3, /* 1: without learned_tokens; 1 and 2: without stall_peer_seconds */
+    TIDE_METRICS_LINE_BYTES = 2048,
+};
 
 /* Write a step's line with its newline into `text`; *bytes is its length. False: `text` is too small. */
 bool tide_metrics_line(const tide_trainer_report *report, uint64_t tokens, const tide_pool_counters *counters,

@@ -104,8 +104,8 @@ static void file_fill(const char *text)
 
 static const tide_pool_counters all_counters = {.seconds = 2,
                                                 .compute_seconds = 1.5,
-                                                .stall_seconds = 21,
-                                                .stall_seconds_by = {1, 2, 3, 4, 5, 6},
+                                                .stall_seconds = 28,
+                                                .stall_seconds_by = {1, 2, 3, 4, 5, 6, 7},
                                                 .h2d_bytes = 10,
                                                 .d2h_bytes = 11,
                                                 .collective_bytes = 12,
@@ -118,12 +118,13 @@ static const tide_pool_counters all_counters = {.seconds = 2,
                                                 .host_bytes_peak = 17};
 
 static const char all_counters_line[] =
-    "{\"step\":1,\"version\":2,\"loss\":2.5,\"grad_norm\":0.5,\"lr\":0.001,\"loss_scale\":1,\"tokens\":100,"
+    "{\"step\":1,\"version\":3,\"loss\":2.5,\"grad_norm\":0.5,\"lr\":0.001,\"loss_scale\":1,\"tokens\":100,"
     "\"learned_tokens\":57,\"step_seconds\":2,"
-    "\"tokens_per_second\":50,\"compute_seconds\":1.5,\"stall_seconds\":21,\"stall_link_seconds\":1,"
+    "\"tokens_per_second\":50,\"compute_seconds\":1.5,\"stall_seconds\":28,\"stall_link_seconds\":1,"
     "\"stall_slot_seconds\":2,\"stall_update_seconds\":3,\"stall_norm_seconds\":4,\"stall_map_seconds\":"
     "5,"
-    "\"stall_caller_seconds\":6,\"predicted_step_seconds\":null,\"predicted_stall_seconds\":null,"
+    "\"stall_peer_seconds\":6,\"stall_caller_seconds\":7,\"predicted_step_seconds\":null,\"predicted_stall_"
+    "seconds\":null,"
     "\"h2d_bytes\":10,\"d2h_bytes\":11,\"collective_bytes\":12,\"evictions\":13,\"demand_fetches\":14,"
     "\"prefetches\":15,\"adam_host_seconds\":0.25,\"adam_device_seconds\":0.75,\"device_bytes_peak\":16,"
     "\"host_bytes_peak\":17,\"skipped\":0}\n";
@@ -181,7 +182,7 @@ static void assert_kept(const char *kept, uint64_t step)
 {
     char line[64];
     const char *text = file_text();
-    snprintf(line, sizeof line, "{\"step\":%llu,\"version\":2,\"loss\":0,", (unsigned long long)step + 1);
+    snprintf(line, sizeof line, "{\"step\":%llu,\"version\":3,\"loss\":0,", (unsigned long long)step + 1);
     if (strncmp(text, kept, strlen(kept)) != 0 || strncmp(text + strlen(kept), line, strlen(line)) != 0)
         fail_msg("%.300s\nnot\n%s%s", text, kept, line);
     assert_int_equal(count_of(text + strlen(kept), "\n"), 1);

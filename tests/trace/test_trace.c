@@ -244,7 +244,7 @@ static void a_step_stands_behind_what_was_told_before_it(void **state)
     const char *text = text_of(path);
     for (int step = 1; step <= 20; step++) {
         char line[48];
-        snprintf(line, sizeof line, "\n{\"step\":%d,\"version\":2,\"loss\":", step);
+        snprintf(line, sizeof line, "\n{\"step\":%d,\"version\":3,\"loss\":", step);
         const char *found = strstr(text, line);
         assert_non_null(found);
         const size_t length = (size_t)(found - text);

@@ -96,7 +96,7 @@ def time_is_split(bench):
     bench.ok(text.startswith("fixture in bf16 on null (fixture)\n"), "it names the machine", text)
     drawn = picture(run, 3, 5)
     bench.ok(text.endswith(drawn), "its picture shows what the slots hold", text + drawn)
-    names = ["compute", *(f"stall: {cause}" for cause in ("link", "slot", "update", "norm", "map", "caller")), "neither"]
+    names = ["compute", *(f"stall: {cause}" for cause in ("link", "slot", "update", "norm", "map", "peer", "caller")), "neither"]
     shares = [part(text, name)[1] for name in names]
     bench.ok(abs(sum(shares) - 100) < 0.5, "the parts of a step add up to it", text)
     bench.ok(all(part(text, f"stall: {cause}")[1] > 0 for cause in ("link", "slot", "update", "map")),

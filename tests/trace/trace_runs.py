@@ -300,9 +300,9 @@ class Run:
     def metrics(self, step_ns):
         stalls = {
             cause: self.sums.get("stall_%s_ns" % cause, 0) / 1e9
-            for cause in ("link", "slot", "update", "norm", "map", "caller")
+            for cause in ("link", "slot", "update", "norm", "map", "peer", "caller")
         }
-        self.add("step", step=self.step, version=2, loss=2.5, grad_norm=1.0, lr=1e-3, loss_scale=1.0, tokens=64,
+        self.add("step", step=self.step, version=3, loss=2.5, grad_norm=1.0, lr=1e-3, loss_scale=1.0, tokens=64,
                  learned_tokens=64, step_seconds=step_ns / 1e9, tokens_per_second=64e9 / step_ns,
                  compute_seconds=self.sums.get("compute_ns", 0) / 1e9, stall_seconds=sum(stalls.values()),
                  predicted_step_seconds=None, predicted_stall_seconds=None, h2d_bytes=self.sums.get("h2d_bytes", 0),

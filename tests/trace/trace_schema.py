@@ -109,7 +109,7 @@ def add_event(of, event):
 
 COUNTS = "h2d_bytes d2h_bytes evictions demand_fetches prefetches".split()
 SECONDS = ["compute_seconds", "adam_host_seconds", "adam_device_seconds"] + [
-    f"stall_{cause}_seconds" for cause in "link slot update norm map caller".split()]
+    f"stall_{cause}_seconds" for cause in "link slot update norm map peer caller".split()]
 
 
 def sums(lines):
