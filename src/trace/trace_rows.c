@@ -388,6 +388,10 @@ void tide_trace_read_step(tide_trace_reader *reader)
     row.device_bytes_peak = count(reader, "device_bytes_peak");
     row.host_bytes_peak = count(reader, "host_bytes_peak");
     row.skipped = tide_scan_count(scan, "skipped", 1) == 1;
+    if (version > 2 && reader->model->ranks > 1) {
+        row.slowest_rank = tide_scan_number(scan, "slowest_rank", reader->model->ranks, "ranks");
+        row.slowest_seconds = seconds(reader, "slowest_step_seconds");
+    }
     tide_scan_end(scan);
     if (scan->status == TIDE_OK)
         step_take(reader, &row);

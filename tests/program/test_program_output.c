@@ -136,7 +136,7 @@ static char *lines_write(const tide_trainer_report *reports, int count)
     assert_int_equal(tide_metrics_open(path, &metrics), TIDE_OK);
     assert_int_equal(tide_metrics_begin(metrics, false, 0), TIDE_OK);
     for (int i = 0; i < count; i++) {
-        assert_int_equal(tide_metrics_step(metrics, &reports[i], 100, &all_counters), TIDE_OK);
+        assert_int_equal(tide_metrics_step(metrics, &reports[i], NULL, 100, &all_counters), TIDE_OK);
         /* Each line is in the file before the file is closed. */
         assert_int_equal(count_of(file_text(), "\n"), i + 1);
     }
@@ -166,6 +166,22 @@ static void a_metrics_line_joins_report_and_counters(void **state)
     assert_int_equal(count_of(text, "\"skipped\":1}\n"), 1);
 }
 
+/* The line of a run of several ranks has two members more. */
+static void a_line_of_several_ranks_names_the_slowest(void **state)
+{
+    static const char more[] = ",\"slowest_rank\":3,\"slowest_step_seconds\":1.5}\n";
+    const tide_trainer_report report = {.step = 1};
+    const tide_slowest_rank slowest = {3, 1.5};
+    char alone[TIDE_METRICS_LINE_BYTES], line[TIDE_METRICS_LINE_BYTES];
+    size_t alone_bytes, bytes;
+    assert_true(tide_metrics_line(&report, NULL, 100, &all_counters, alone, &alone_bytes));
+    assert_true(tide_metrics_line(&report, &slowest, 100, &all_counters, line, &bytes));
+    const size_t same = alone_bytes - strlen("}\n");
+    assert_int_equal(bytes, same + strlen(more));
+    assert_memory_equal(line, alone, same);
+    assert_memory_equal(line + same, more, strlen(more));
+}
+
 /* Opens the file `name` as a run does that resumes after `step`, and writes the line of the next step. */
 static void metrics_continue(const char *name, uint64_t step)
 {
@@ -173,7 +189,7 @@ static void metrics_continue(const char *name, uint64_t step)
     const tide_trainer_report report = {.step = step + 1};
     assert_int_equal(tide_metrics_open(name, &metrics), TIDE_OK);
     assert_int_equal(tide_metrics_begin(metrics, true, step), TIDE_OK);
-    assert_int_equal(tide_metrics_step(metrics, &report, 100, &all_counters), TIDE_OK);
+    assert_int_equal(tide_metrics_step(metrics, &report, NULL, 100, &all_counters), TIDE_OK);
     assert_int_equal(tide_metrics_close(metrics), TIDE_OK);
 }
 
@@ -302,7 +318,7 @@ static void a_rewrite_that_fails_leaves_the_lines(void **state)
         tide_message(), "can't be written: File too large for this process's file-size limit (ulimit -f)"));
     assert_string_equal(file_text(), text);
     const tide_trainer_report report = {.step = 2};
-    assert_int_equal(tide_metrics_step(metrics, &report, 100, &all_counters), TIDE_OK);
+    assert_int_equal(tide_metrics_step(metrics, &report, NULL, 100, &all_counters), TIDE_OK);
     assert_int_equal(tide_metrics_close(metrics), TIDE_OK);
     assert_int_equal(strncmp(file_text(), text, sizeof text - 1), 0);
     assert_int_equal(strncmp(file_text() + sizeof text - 1, "{\"step\":2,", 10), 0);
@@ -329,6 +345,7 @@ int main(void)
         cmocka_unit_test(what_is_no_utf8_is_replaced),
         cmocka_unit_test(a_json_line_too_long_is_never_complete),
         cmocka_unit_test(a_metrics_line_joins_report_and_counters),
+        cmocka_unit_test(a_line_of_several_ranks_names_the_slowest),
         cmocka_unit_test(steps_behind_the_checkpoint_are_cut),
         cmocka_unit_test(lines_that_are_no_steps_stay),
         cmocka_unit_test(a_link_still_leads_to_the_file),
