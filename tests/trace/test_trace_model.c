@@ -595,9 +595,10 @@ static tide_status compare(void)
 
 static tide_status draw(void)
 {
+    const tide_trace_model *drawn = model;
     FILE *nowhere = fopen("/dev/null", "wb");
     assert_non_null(nowhere);
-    const tide_status status = tide_trace_picture_write(model, nowhere);
+    const tide_status status = tide_trace_pictures_write(&drawn, 1, nowhere);
     assert_int_equal(fclose(nowhere), 0);
     return status;
 }
@@ -630,9 +631,10 @@ static void a_full_stream_is_told(void **unused)
 {
     FILE *full = fopen("/dev/full", "wb");
     read_text(TRACE_WHOLE);
+    const tide_trace_model *drawn = model;
     assert_non_null(full);
     setvbuf(full, NULL, _IONBF, 0);
-    assert_int_equal(tide_trace_picture_write(model, full), TIDE_ERROR_IO);
+    assert_int_equal(tide_trace_pictures_write(&drawn, 1, full), TIDE_ERROR_IO);
     assert_non_null(strstr(tide_message(), "No space left"));
     fclose(full);
 }

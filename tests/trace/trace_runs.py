@@ -79,7 +79,8 @@ class Run:
         self.link, self.host_link, self.op_ns, self.update_ns = link, host_link or link, op_ns, update_ns
         self.slices, self.slow_op, self.rank, self.bytes_of_chunk = slices, slow_op or {}, rank, bytes_of_chunk
         self.params_of_chunk, self.prefetch, self.eviction_ns, self.map_ns = params_of_chunk, prefetch, eviction_ns, map_ns
-        self.ranks, self.slowest = ranks or rank + 1, slowest
+        self.ranks = ranks or rank + 1
+        self.slowest = slowest if self.ranks > 1 else ()
         self.works, self.activations, self.split_stalls = works, activations, split_stalls
         self.settings = dict({"model": "fixture", "steps": "9", "trace": str(id(self))}, **dict(settings))
         self.lines, self.events = [], []
@@ -315,7 +316,7 @@ class Run:
                  device_bytes_peak=self.device_slots * self.bytes_of_chunk,
                  host_bytes_peak=self.host_slots * self.bytes_of_chunk, skipped=0,
                  **{"stall_%s_seconds" % cause: seconds for cause, seconds in stalls.items()},
-                 **(dict(zip(("slowest_rank", "slowest_step_seconds"), self.slowest)) if self.ranks > 1 else {}))
+                 **dict(zip(("slowest_rank", "slowest_step_seconds"), self.slowest)))
 
     def steps(self, count):
         for _ in range(count):
