@@ -497,6 +497,7 @@ typedef enum tide_stall_cause {
     TIDE_STALL_UPDATE, /* the update or restore of a chunk that the op needs was not done */
     TIDE_STALL_NORM,   /* the gradient norm of the step before was not on the host yet */
     TIDE_STALL_MAP,    /* a slot was being mapped for a chunk that the op needs, or unmapped before */
+    TIDE_STALL_PEER,   /* the ranks were adding their gradients (or checks.finish_beside finished them) */
     /* none of these: within a training step the caller enqueued the next kernel late. On the host device this
      * includes the time in which threads wake up */
     TIDE_STALL_CALLER,
@@ -506,7 +507,7 @@ typedef enum tide_stall_cause {
 /* The cause's name in metrics, traces and on the console. */
 static inline const char *tide_stall_cause_name(tide_stall_cause cause)
 {
-    static const char *const names[] = {"link", "slot", "update", "norm", "map", "caller"};
+    static const char *const names[] = {"link", "slot", "update", "norm", "map", "peer", "caller"};
     return (unsigned)cause < TIDE_STALL_CAUSE_COUNT ? names[cause] : "unknown";
 }
 

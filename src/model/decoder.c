@@ -512,16 +512,23 @@ tide_status tide_decoder_evaluate(tide_decoder *model)
                : status;
 }
 
-tide_status tide_decoder_loss(tide_decoder *model, double *loss)
+static size_t loss_sums_bytes(const tide_decoder *model)
+{
+    return model->options.micro_batches * sizeof *model->loss_sums;
+}
+
+tide_status tide_decoder_read_losses(tide_decoder *model)
+{
+    return tide_read(model->pool, model->loss_sums, region_at(model, model->region.loss_sums_offset),
+                     loss_sums_bytes(model));
+}
+
+tide_status tide_decoder_exchange_losses(tide_decoder *model, double *loss)
 {
     tide_comm *comm = model->options.comm;
     const uint32_t micro_batches = model->options.micro_batches;
-    const size_t bytes = micro_batches * sizeof *model->loss_sums;
     double *all = model->loss_sums + micro_batches;
-    tide_status status =
-        tide_read(model->pool, model->loss_sums, region_at(model, model->region.loss_sums_offset), bytes);
-    if (status == TIDE_OK)
-        status = tide_comm_exchange(comm, model->loss_sums, bytes, all);
+    const tide_status status = tide_comm_exchange(comm, model->loss_sums, loss_sums_bytes(model), all);
     if (status != TIDE_OK)
         return status;
     double sum = 0.0;
@@ -529,6 +536,12 @@ tide_status tide_decoder_loss(tide_decoder *model, double *loss)
         sum += all[m];
     *loss = model->learned > 0 ? sum / (double)model->learned : 0.0;
     return TIDE_OK;
+}
+
+tide_status tide_decoder_loss(tide_decoder *model, double *loss)
+{
+    const tide_status status = tide_decoder_read_losses(model);
+    return status == TIDE_OK ? tide_decoder_exchange_losses(model, loss) : status;
 }
 
 tide_status tide_decoder_run_one(tide_decoder *model, uint32_t index, const tide_op_builder *shape)

@@ -149,9 +149,14 @@ TIDE_NODISCARD tide_status tide_decoder_upload(tide_decoder *model, const tide_d
 TIDE_NODISCARD tide_status tide_decoder_train(tide_decoder *model, float loss_scale);
 TIDE_NODISCARD tide_status tide_decoder_evaluate(tide_decoder *model);
 
-/* Wait for the ops and read the global batch's mean loss, in nats per learned token: the sums of all ranks'
- * micro-batches, added in their order. 0 if no token is learned. Call it inside the step, on all ranks. Fails
- * as tide_read and tide_comm_exchange do. */
+/* Wait for the ops and read the sums of losses of this rank's micro-batches. Call it inside the step. Fails
+ * as tide_read does. */
+TIDE_NODISCARD tide_status tide_decoder_read_losses(tide_decoder *model);
+/* After tide_decoder_read_losses: exchange the sums with all ranks. *loss is the global batch's mean loss, in
+ * nats per learned token: the sums of all ranks' micro-batches, added in their order. 0 if no token is
+ * learned. Fails as tide_comm_exchange does. */
+TIDE_NODISCARD tide_status tide_decoder_exchange_losses(tide_decoder *model, double *loss);
+/* Read the losses and exchange them. */
 TIDE_NODISCARD tide_status tide_decoder_loss(tide_decoder *model, double *loss);
 
 /* Run a forward-only pass over one sequence of seq_len tokens and read logits[vocab_size] of the token after

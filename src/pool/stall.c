@@ -46,6 +46,13 @@ static void tell_caller(tide_stalls *stalls, uint64_t begin_ns, uint64_t end_ns,
     add(stalls, TIDE_STALL_CALLER, begin_ns, end_ns, where);
 }
 
+static tide_stall_cause cause_of(uint32_t site)
+{
+    return site == TIDE_SITE_COMPUTE_UPDATE       ? TIDE_STALL_UPDATE
+           : site == TIDE_SITE_COMPUTE_COLLECTIVE ? TIDE_STALL_PEER
+                                                  : TIDE_STALL_LINK;
+}
+
 void tide_stalls_observe(tide_stalls *stalls, tide_stall_command command, uint32_t site, uint64_t begin_ns,
                          uint64_t end_ns, const tide_trace_event *where)
 {
@@ -59,8 +66,7 @@ void tide_stalls_observe(tide_stalls *stalls, tide_stall_command command, uint32
     if (command != TIDE_STALL_BETWEEN)
         tell_caller(stalls, idle_ns, tide_min_u64(begin_ns, stalls->late_until_ns), where);
     if (command == TIDE_STALL_WAIT)
-        add(stalls, site == TIDE_SITE_COMPUTE_UPDATE ? TIDE_STALL_UPDATE : TIDE_STALL_LINK, begin_ns, end_ns,
-            where);
+        add(stalls, cause_of(site), begin_ns, end_ns, where);
 }
 
 void tide_stalls_ops_begin(tide_stalls *stalls)

@@ -23,7 +23,9 @@
  * host yet; a chunk's update is pending; the engine is mapping; a chunk has no slot and none is free; a copy
  * is running; else the caller waits for all updates, at a step's end. When the caller's request becomes
  * ready, the cause stays the same until the caller wakes. A wait of the compute stream for a copy in either
- * direction counts for the link, since copies into the device wait for no other stream's work (order.h).
+ * direction counts for the link, since copies into the device wait for no other stream's work (order.h); a
+ * wait for the collective stream counts for the peers, although a part of that stream's work is the rank's
+ * own.
  *
  * Idle time counts as the caller's only in training steps, from the first op's begin to the step's end: from
  * `settled_ns`, up to which idle time is counted already, to `late_until_ns`. A gap before work between ops

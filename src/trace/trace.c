@@ -127,8 +127,8 @@ void tide_trace_record(void *context, const tide_trace_event *event)
         pthread_cond_signal(&trace->wake);
 }
 
-void tide_trace_step(tide_trace *trace, const tide_trainer_report *report, uint64_t tokens,
-                     const tide_pool_counters *counters)
+void tide_trace_step(tide_trace *trace, const tide_trainer_report *report, const tide_slowest_rank *slowest,
+                     uint64_t tokens, const tide_pool_counters *counters)
 {
     pthread_mutex_lock(&trace->lock);
     while (trace->steps_told - trace->steps_written == STEPS_MAX && trace->writing) {
@@ -137,7 +137,7 @@ void tide_trace_step(tide_trace *trace, const tide_trainer_report *report, uint6
     }
     step_line *line = &trace->steps[trace->steps_told % STEPS_MAX];
     line->after = trace->recorded;
-    if (trace->writing && tide_metrics_line(report, tokens, counters, line->text, &line->bytes))
+    if (trace->writing && tide_metrics_line(report, slowest, tokens, counters, line->text, &line->bytes))
         trace->steps_told++;
     pthread_mutex_unlock(&trace->lock);
 }

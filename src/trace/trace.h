@@ -16,7 +16,7 @@
 #ifndef TIDE_TRACE_TRACE_H
 #define TIDE_TRACE_TRACE_H
 
-#include "src/train/trainer.h"
+#include "src/train/metrics.h"
 #include "tidepool/pool.h"
 
 /* The warm-up: the step that records the schedule, and the step in which its updates end. */
@@ -59,9 +59,10 @@ void tide_trace_record(void *context, const tide_trace_event *event);
  * tables and starts the writer thread. IO, NO_MEMORY. */
 TIDE_NODISCARD tide_status tide_trace_begin(tide_trace *trace, const tide_trace_head *head);
 
-/* Queue the metrics line of a step that has ended. One thread; sleeps if the writer is many steps behind. */
-void tide_trace_step(tide_trace *trace, const tide_trainer_report *report, uint64_t tokens,
-                     const tide_pool_counters *counters);
+/* Queue the metrics line of a step that has ended (tide_metrics_line). One thread; sleeps if the writer is
+ * many steps behind. */
+void tide_trace_step(tide_trace *trace, const tide_trainer_report *report, const tide_slowest_rank *slowest,
+                     uint64_t tokens, const tide_pool_counters *counters);
 
 /* Call once, after the pool is destroyed, so that the trace has its last events: writes the events in the
  * ring and the last line, appends the segments to the file, and closes it. Later events are ignored. NULL is

@@ -80,6 +80,8 @@ typedef struct tide_traced_step {
     uint64_t h2d_bytes, d2h_bytes, evictions, demand_fetches, prefetches;
     uint64_t device_bytes_peak, host_bytes_peak;
     bool skipped;
+    uint32_t slowest_rank; /* these two: 0 if the line does not have them */
+    double slowest_seconds;
     bool is_whole; /* the trace has its pass and lost no event of it */
     uint32_t pass; /* index into `passes`; UINT32_MAX: the trace has no such pass */
 } tide_traced_step;

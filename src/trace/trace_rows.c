@@ -345,11 +345,14 @@ static void step_take(tide_trace_reader *reader, tide_traced_step *row)
         model->steps[model->step_count++] = *row;
 }
 
-static void stalls_read(tide_trace_reader *reader, tide_traced_step *row)
+/* Lines of metrics before version 3 have no stalls for peers. */
+static void stalls_read(tide_trace_reader *reader, uint64_t version, tide_traced_step *row)
 {
     char name[32];
     row->stall_seconds = seconds(reader, "stall_seconds");
     for (int cause = 0; cause < TIDE_STALL_CAUSE_COUNT; cause++) {
+        if (cause == TIDE_STALL_PEER && version < 3)
+            continue;
         (void)snprintf(name, sizeof name, "stall_%s_seconds", tide_stall_cause_name((tide_stall_cause)cause));
         row->stall_seconds_by[cause] = seconds(reader, name);
     }
@@ -371,7 +374,7 @@ void tide_trace_read_step(tide_trace_reader *reader)
     row.step_seconds = seconds(reader, "step_seconds");
     (void)tide_scan_real(scan, "tokens_per_second");
     row.compute_seconds = seconds(reader, "compute_seconds");
-    stalls_read(reader, &row);
+    stalls_read(reader, version, &row);
     row.predicted_step_seconds = tide_scan_real(scan, "predicted_step_seconds");
     (void)tide_scan_real(scan, "predicted_stall_seconds");
     row.h2d_bytes = count(reader, "h2d_bytes");
@@ -385,6 +388,10 @@ void tide_trace_read_step(tide_trace_reader *reader)
     row.device_bytes_peak = count(reader, "device_bytes_peak");
     row.host_bytes_peak = count(reader, "host_bytes_peak");
     row.skipped = tide_scan_count(scan, "skipped", 1) == 1;
+    if (version > 2 && reader->model->ranks > 1) {
+        row.slowest_rank = tide_scan_number(scan, "slowest_rank", reader->model->ranks, "ranks");
+        row.slowest_seconds = seconds(reader, "slowest_step_seconds");
+    }
     tide_scan_end(scan);
     if (scan->status == TIDE_OK)
         step_take(reader, &row);

@@ -135,8 +135,10 @@ static void seconds_compare(tide_step_account *account, const char *member, doub
 
 static void account_check(tide_step_account *account)
 {
-    static const char *const stalls[] = {"stall_link_seconds", "stall_slot_seconds", "stall_update_seconds",
-                                         "stall_norm_seconds", "stall_map_seconds",  "stall_caller_seconds"};
+    static const char *const stalls[] = {"stall_link_seconds",  "stall_slot_seconds", "stall_update_seconds",
+                                         "stall_norm_seconds",  "stall_map_seconds",  "stall_peer_seconds",
+                                         "stall_caller_seconds"};
+    static_assert(sizeof stalls / sizeof stalls[0] == TIDE_STALL_CAUSE_COUNT, "a name for each cause");
     const tide_traced_step *line = account->line;
     count_compare(account, "h2d_bytes", line->h2d_bytes, account->bytes[TIDE_TIER_DEVICE]);
     count_compare(account, "d2h_bytes", line->d2h_bytes, account->bytes[TIDE_TIER_HOST]);

@@ -52,8 +52,8 @@ static void stalls_add(tide_json_line *line, const tide_pool_counters *counters)
     }
 }
 
-bool tide_metrics_line(const tide_trainer_report *report, uint64_t tokens, const tide_pool_counters *counters,
-                       char text[TIDE_METRICS_LINE_BYTES], size_t *bytes)
+bool tide_metrics_line(const tide_trainer_report *report, const tide_slowest_rank *slowest, uint64_t tokens,
+                       const tide_pool_counters *counters, char text[TIDE_METRICS_LINE_BYTES], size_t *bytes)
 {
     tide_json_line line;
     tide_json_begin(&line, text, TIDE_METRICS_LINE_BYTES);
@@ -84,6 +84,10 @@ bool tide_metrics_line(const tide_trainer_report *report, uint64_t tokens, const
     tide_json_count(&line, "device_bytes_peak", counters->device_bytes_peak);
     tide_json_count(&line, "host_bytes_peak", counters->host_bytes_peak);
     tide_json_count(&line, "skipped", report->skipped);
+    if (slowest != NULL) {
+        tide_json_count(&line, "slowest_rank", slowest->rank);
+        tide_json_real(&line, "slowest_step_seconds", slowest->seconds);
+    }
     tide_json_close(&line, '}');
     bool complete = tide_json_end(&line);
     *bytes = line.length;
@@ -114,13 +118,14 @@ static void part_remove(int descriptor, size_t wrote)
         (void)lseek(descriptor, end - (off_t)wrote, SEEK_SET);
 }
 
-tide_status tide_metrics_step(tide_metrics *metrics, const tide_trainer_report *report, uint64_t tokens,
+tide_status tide_metrics_step(tide_metrics *metrics, const tide_trainer_report *report,
+                              const tide_slowest_rank *slowest, uint64_t tokens,
                               const tide_pool_counters *counters)
 {
     size_t bytes = 0, wrote = 0;
     assert(metrics->file.begun);
-    bool complete = tide_metrics_line(report, tokens, counters, metrics->line, &bytes);
-    assert(complete && "30 numbers of at most 24 characters and their names fit");
+    bool complete = tide_metrics_line(report, slowest, tokens, counters, metrics->line, &bytes);
+    assert(complete && "33 numbers of at most 24 characters and their names fit");
     (void)complete;
     const int error = bytes_write(metrics->file.descriptor, metrics->line, bytes, &wrote);
     if (error == 0)

@@ -260,6 +260,10 @@ typedef struct tide_trainer_report {
      * running. */
     double predicted_step_seconds;
     double predicted_stall_seconds;
+    /* With several ranks, this rank's own time for the step, in seconds: from the step's begin, at which the
+     * ranks wait for each other, until its kernels have ended, without the time in which its compute stream
+     * waited for other ranks (TIDE_STALL_PEER). NAN with one rank, and if nothing is computed. */
+    double own_seconds;
 } tide_trainer_report;
 
 /* Make one training step; its updates may still run on return. The step's share of the counters comes from

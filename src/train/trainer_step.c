@@ -122,11 +122,32 @@ static void predict_step(tide_trainer *trainer, tide_trainer_report *report)
     report->predicted_stall_seconds = prediction.stall_seconds;
 }
 
-static tide_status measure_step(tide_trainer *trainer, tide_trainer_report *report, tide_step_result *result)
+/* The time so far in which this rank did not wait for other ranks. NAN with one rank, and if nothing is
+ * computed. */
+static tide_status read_own_seconds(const tide_trainer *trainer, double *seconds)
+{
+    tide_pool_counters counters;
+    *seconds = NAN;
+    if (tide_comm_ranks(trainer->comm) == 1 || !trainer->computes)
+        return TIDE_OK;
+    const tide_status status = tide_pool_counters_get(trainer->pool, &counters);
+    if (status == TIDE_OK)
+        *seconds = counters.seconds - counters.stall_seconds_by[TIDE_STALL_PEER];
+    return status;
+}
+
+/* `began_seconds`: read_own_seconds at the step's begin. */
+static tide_status measure_step(tide_trainer *trainer, double began_seconds, tide_trainer_report *report,
+                                tide_step_result *result)
 {
     if (!trainer->computes)
         return TIDE_OK;
-    const tide_status status = tide_decoder_loss(trainer->model, &report->loss);
+    tide_status status = tide_decoder_read_losses(trainer->model);
+    if (status == TIDE_OK)
+        status = read_own_seconds(trainer, &report->own_seconds);
+    if (status == TIDE_OK)
+        status = tide_decoder_exchange_losses(trainer->model, &report->loss);
+    report->own_seconds -= began_seconds;
     /* If updates had begun when a gradient was not finite, every call fails with NONFINITE; the message of
      * tide_step_result_get names the param. */
     if (status == TIDE_OK || status == TIDE_ERROR_NONFINITE)
@@ -177,17 +198,23 @@ tide_status tide_trainer_step(tide_trainer *trainer, tide_trainer_report *report
     tide_status status = next_batch(trainer);
     if (status != TIDE_OK)
         return status;
-    tide_trainer_report made = {
-        .loss = NAN, .gradient_norm = NAN, .predicted_step_seconds = NAN, .predicted_stall_seconds = NAN};
+    tide_trainer_report made = {.loss = NAN,
+                                .gradient_norm = NAN,
+                                .predicted_step_seconds = NAN,
+                                .predicted_stall_seconds = NAN,
+                                .own_seconds = NAN};
+    double began_seconds = NAN;
     tide_step_result result = {.gradient_scale = 1};
     const tide_step_options options = step_options(&trainer->state);
     status = tide_step_begin(trainer->pool, &options);
+    if (status == TIDE_OK)
+        status = read_own_seconds(trainer, &began_seconds);
     if (status == TIDE_OK)
         predict_step(trainer, &made);
     if (status == TIDE_OK)
         status = run_step(trainer);
     if (status == TIDE_OK)
-        status = measure_step(trainer, &made, &result);
+        status = measure_step(trainer, began_seconds, &made, &result);
     if (status != TIDE_OK)
         return count_if_done(trainer, tide_trainer_abort(trainer, status), &made);
     finish_step(trainer, &result, &made);

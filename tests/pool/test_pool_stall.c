@@ -11,8 +11,8 @@
 
 static void every_cause_has_its_name(void **state)
 {
-    const char *names[] = {"link", "slot", "update", "norm", "map", "caller"};
-    assert_int_equal(TIDE_STALL_CAUSE_COUNT, 6);
+    const char *names[] = {"link", "slot", "update", "norm", "map", "peer", "caller"};
+    assert_int_equal(TIDE_STALL_CAUSE_COUNT, 7);
     for (int cause = 0; cause < TIDE_STALL_CAUSE_COUNT; cause++)
         assert_string_equal(tide_stall_cause_name((tide_stall_cause)cause), names[cause]);
     assert_string_equal(tide_stall_cause_name(TIDE_STALL_CAUSE_COUNT), "unknown");
@@ -189,6 +189,19 @@ static void a_chunk_that_comes_after_its_update_waits_for_both(void **state)
     fixture_close(&r);
 }
 
+/* With finish_beside as with several ranks, a stream of its own finishes gradients. Here that takes longer
+ * than the backward ops, which wait for parts of the region that it uses, as does the norm. */
+static void gradients_finished_on_a_slow_stream_are_peer(void **state)
+{
+    fixture_options options = options_of("null");
+    options.pool.checks.finish_beside = true;
+    options.pool.machine.device_bytes_per_second = ELEMENTS / 1e-3;
+    options.pool.placement = TIDE_PLACEMENT_HOST;
+    const tide_pool_counters step = mean_of(&options);
+    assert_seconds("peer", &step, step.stall_seconds_by[TIDE_STALL_PEER], step.stall_seconds);
+    assert_true(step.stall_seconds > LAYERS * 3e-3);
+}
+
 /* --- each cause, in real time on the host device --- */
 
 /* Other programs use the machine, too, so this looks at the step with the largest share of the cause, and
@@ -267,6 +280,7 @@ int main(void)
         cmocka_unit_test(the_time_between_steps_is_nobodys),
         cmocka_unit_test(a_wait_is_cut_where_its_cause_changes),
         cmocka_unit_test(a_chunk_that_comes_after_its_update_waits_for_both),
+        cmocka_unit_test(gradients_finished_on_a_slow_stream_are_peer),
         cmocka_unit_test(on_the_host_device_a_throttled_link_is_link),
         cmocka_unit_test(on_the_host_device_an_optimizer_that_sleeps_is_update),
         cmocka_unit_test(on_the_host_device_a_slow_norm_is_norm),

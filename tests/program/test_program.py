@@ -24,10 +24,10 @@ from pathlib import Path
 
 METRICS_FIELDS = ("step version loss grad_norm lr loss_scale tokens learned_tokens step_seconds "
                   "tokens_per_second compute_seconds stall_seconds stall_link_seconds stall_slot_seconds stall_update_seconds stall_norm_seconds stall_map_seconds "
-                  "stall_caller_seconds predicted_step_seconds predicted_stall_seconds h2d_bytes d2h_bytes collective_bytes evictions "
+                  "stall_peer_seconds stall_caller_seconds predicted_step_seconds predicted_stall_seconds h2d_bytes d2h_bytes collective_bytes evictions "
                   "demand_fetches prefetches adam_host_seconds adam_device_seconds device_bytes_peak host_bytes_peak "
                   "skipped").split()
-STALL_CAUSES = "link slot update norm map caller".split()
+STALL_CAUSES = "link slot update norm map peer caller".split()
 TENSOR_FILES = ("model.safetensors", "momentum.safetensors", "variance.safetensors")
 MIB = 1 << 20
 # Memory that a process needs above its budgets: code and libraries, thread stacks, oneDNN's code and scratch.

@@ -104,8 +104,8 @@ static void file_fill(const char *text)
 
 static const tide_pool_counters all_counters = {.seconds = 2,
                                                 .compute_seconds = 1.5,
-                                                .stall_seconds = 21,
-                                                .stall_seconds_by = {1, 2, 3, 4, 5, 6},
+                                                .stall_seconds = 28,
+                                                .stall_seconds_by = {1, 2, 3, 4, 5, 6, 7},
                                                 .h2d_bytes = 10,
                                                 .d2h_bytes = 11,
                                                 .collective_bytes = 12,
@@ -118,12 +118,13 @@ static const tide_pool_counters all_counters = {.seconds = 2,
                                                 .host_bytes_peak = 17};
 
 static const char all_counters_line[] =
-    "{\"step\":1,\"version\":2,\"loss\":2.5,\"grad_norm\":0.5,\"lr\":0.001,\"loss_scale\":1,\"tokens\":100,"
+    "{\"step\":1,\"version\":3,\"loss\":2.5,\"grad_norm\":0.5,\"lr\":0.001,\"loss_scale\":1,\"tokens\":100,"
     "\"learned_tokens\":57,\"step_seconds\":2,"
-    "\"tokens_per_second\":50,\"compute_seconds\":1.5,\"stall_seconds\":21,\"stall_link_seconds\":1,"
+    "\"tokens_per_second\":50,\"compute_seconds\":1.5,\"stall_seconds\":28,\"stall_link_seconds\":1,"
     "\"stall_slot_seconds\":2,\"stall_update_seconds\":3,\"stall_norm_seconds\":4,\"stall_map_seconds\":"
     "5,"
-    "\"stall_caller_seconds\":6,\"predicted_step_seconds\":null,\"predicted_stall_seconds\":null,"
+    "\"stall_peer_seconds\":6,\"stall_caller_seconds\":7,\"predicted_step_seconds\":null,\"predicted_stall_"
+    "seconds\":null,"
     "\"h2d_bytes\":10,\"d2h_bytes\":11,\"collective_bytes\":12,\"evictions\":13,\"demand_fetches\":14,"
     "\"prefetches\":15,\"adam_host_seconds\":0.25,\"adam_device_seconds\":0.75,\"device_bytes_peak\":16,"
     "\"host_bytes_peak\":17,\"skipped\":0}\n";
@@ -135,7 +136,7 @@ static char *lines_write(const tide_trainer_report *reports, int count)
     assert_int_equal(tide_metrics_open(path, &metrics), TIDE_OK);
     assert_int_equal(tide_metrics_begin(metrics, false, 0), TIDE_OK);
     for (int i = 0; i < count; i++) {
-        assert_int_equal(tide_metrics_step(metrics, &reports[i], 100, &all_counters), TIDE_OK);
+        assert_int_equal(tide_metrics_step(metrics, &reports[i], NULL, 100, &all_counters), TIDE_OK);
         /* Each line is in the file before the file is closed. */
         assert_int_equal(count_of(file_text(), "\n"), i + 1);
     }
@@ -165,6 +166,22 @@ static void a_metrics_line_joins_report_and_counters(void **state)
     assert_int_equal(count_of(text, "\"skipped\":1}\n"), 1);
 }
 
+/* The line of a run of several ranks has two members more. */
+static void a_line_of_several_ranks_names_the_slowest(void **state)
+{
+    static const char more[] = ",\"slowest_rank\":3,\"slowest_step_seconds\":1.5}\n";
+    const tide_trainer_report report = {.step = 1};
+    const tide_slowest_rank slowest = {3, 1.5};
+    char alone[TIDE_METRICS_LINE_BYTES], line[TIDE_METRICS_LINE_BYTES];
+    size_t alone_bytes, bytes;
+    assert_true(tide_metrics_line(&report, NULL, 100, &all_counters, alone, &alone_bytes));
+    assert_true(tide_metrics_line(&report, &slowest, 100, &all_counters, line, &bytes));
+    const size_t same = alone_bytes - strlen("}\n");
+    assert_int_equal(bytes, same + strlen(more));
+    assert_memory_equal(line, alone, same);
+    assert_memory_equal(line + same, more, strlen(more));
+}
+
 /* Opens the file `name` as a run does that resumes after `step`, and writes the line of the next step. */
 static void metrics_continue(const char *name, uint64_t step)
 {
@@ -172,7 +189,7 @@ static void metrics_continue(const char *name, uint64_t step)
     const tide_trainer_report report = {.step = step + 1};
     assert_int_equal(tide_metrics_open(name, &metrics), TIDE_OK);
     assert_int_equal(tide_metrics_begin(metrics, true, step), TIDE_OK);
-    assert_int_equal(tide_metrics_step(metrics, &report, 100, &all_counters), TIDE_OK);
+    assert_int_equal(tide_metrics_step(metrics, &report, NULL, 100, &all_counters), TIDE_OK);
     assert_int_equal(tide_metrics_close(metrics), TIDE_OK);
 }
 
@@ -181,7 +198,7 @@ static void assert_kept(const char *kept, uint64_t step)
 {
     char line[64];
     const char *text = file_text();
-    snprintf(line, sizeof line, "{\"step\":%llu,\"version\":2,\"loss\":0,", (unsigned long long)step + 1);
+    snprintf(line, sizeof line, "{\"step\":%llu,\"version\":3,\"loss\":0,", (unsigned long long)step + 1);
     if (strncmp(text, kept, strlen(kept)) != 0 || strncmp(text + strlen(kept), line, strlen(line)) != 0)
         fail_msg("%.300s\nnot\n%s%s", text, kept, line);
     assert_int_equal(count_of(text + strlen(kept), "\n"), 1);
@@ -301,7 +318,7 @@ static void a_rewrite_that_fails_leaves_the_lines(void **state)
         tide_message(), "can't be written: File too large for this process's file-size limit (ulimit -f)"));
     assert_string_equal(file_text(), text);
     const tide_trainer_report report = {.step = 2};
-    assert_int_equal(tide_metrics_step(metrics, &report, 100, &all_counters), TIDE_OK);
+    assert_int_equal(tide_metrics_step(metrics, &report, NULL, 100, &all_counters), TIDE_OK);
     assert_int_equal(tide_metrics_close(metrics), TIDE_OK);
     assert_int_equal(strncmp(file_text(), text, sizeof text - 1), 0);
     assert_int_equal(strncmp(file_text() + sizeof text - 1, "{\"step\":2,", 10), 0);
@@ -328,6 +345,7 @@ int main(void)
         cmocka_unit_test(what_is_no_utf8_is_replaced),
         cmocka_unit_test(a_json_line_too_long_is_never_complete),
         cmocka_unit_test(a_metrics_line_joins_report_and_counters),
+        cmocka_unit_test(a_line_of_several_ranks_names_the_slowest),
         cmocka_unit_test(steps_behind_the_checkpoint_are_cut),
         cmocka_unit_test(lines_that_are_no_steps_stay),
         cmocka_unit_test(a_link_still_leads_to_the_file),

@@ -199,7 +199,7 @@ def same_figures(bench, name, *options):
     bench.tap.ok(missing == [], f"{name}: what is busy for how long", said(missing, run))
     bench.tap.ok(abs(step["tokens"] / step["seconds"] / step["tokens_per_second"] - 1) < 1e-9 and
                  max(step[seconds] for _, seconds, _ in rows[:5]) <= step["seconds"] * 1.000001 and
-                 abs(step["stall_seconds"] - sum(step[f"stall_{cause}_seconds"] for cause in "link slot update norm map caller".split()))
+                 abs(step["stall_seconds"] - sum(step[f"stall_{cause}_seconds"] for cause in "link slot update norm map peer caller".split()))
                  < 1e-6 * step["seconds"], f"{name}: seconds add up", step)
     advice = "".join(f"  {100 * change['gain']:+5.0f}% tokens/s  {change['what']}{', ' if change['option'] else ''}{change['option']}: "
                      f"{seconds_text(change['step_seconds'])} a step, {change['tokens_per_second']:.0f} tokens/s"

@@ -1,8 +1,11 @@
 /* The reports of `tidepool train`: the table of bytes must add up, else the run is refused; step lines
  * name the causes of stalls; a slow start prints what it makes. */
 #include "tests/support/assert_ok.h"
+#include "tools/train/train_ranks.h"
 #include "tools/train/train_report.h"
 
+#include <math.h>
+#include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdlib.h>
@@ -152,7 +155,7 @@ static void a_stall_names_its_causes_of_half_a_percent_and_more(void **state)
     const tide_pool_counters counters[] = {
         {.seconds = 1, .stall_seconds = 0.128, .stall_seconds_by = {.002, 0, .113, .010, .003, 0}},
         {.seconds = 3, .stall_seconds = 0.004, .stall_seconds_by = {0, 0, .004}},
-        {.seconds = 1, .stall_seconds = 1, .stall_seconds_by = {.1, .2, .1, .1, .1, .4}},
+        {.seconds = 1, .stall_seconds = 1, .stall_seconds_by = {.1, .2, .1, .1, .1, .1, .3}},
         {.seconds = 0}};
     const tide_pool_plan plan = {.device_memory_bytes = 1};
     tide_progress progress = {.out = stream_open(), .steps = 4, .step_tokens = 100};
@@ -162,9 +165,9 @@ static void a_stall_names_its_causes_of_half_a_percent_and_more(void **state)
     fclose(progress.out);
     assert_written(" stall 13% (update 11, norm 1)  moved");
     assert_written(" stall 0%  moved");
-    assert_written(" stall 100% (caller 40, slot 20, link 10, update 10, norm 10, map 10)  moved");
-    assert_written("5.00 s, 80 tokens/s, stall 22.6% (caller 8.0, update 4.3, slot 4.0, norm 2.2, "
-                   "map 2.1, link 2.0); to the device");
+    assert_written(" stall 100% (caller 30, slot 20, link 10, update 10, norm 10, map 10, peer 10)  moved");
+    assert_written("5.00 s, 80 tokens/s, stall 22.6% (caller 6.0, update 4.3, slot 4.0, norm 2.2, "
+                   "map 2.1, link 2.0, peer 2.0); to the device");
 }
 
 /* Only work of at least one second gets a line. */
@@ -240,6 +243,93 @@ static void what_pinning_took_is_one_line_for_people_and_programs(void **state)
     assert_string_equal(written, "");
 }
 
+/* --- several ranks --- */
+
+enum { RANKS = 3 };
+
+typedef struct told {
+    tide_train_ranks ranks;
+    double seconds[4]; /* its own for each step */
+    int32_t stop, save_signal;
+    tide_status status;
+    tide_rank_news news[4];
+    tide_slowest_rank slowest[4];
+} told;
+
+static void *tell(void *of)
+{
+    told *at = of;
+    for (int step = 0; step < 4 && at->status == TIDE_OK; step++) {
+        at->news[step] = (tide_rank_news){at->seconds[step], at->stop, at->save_signal};
+        at->status = tide_train_ranks_exchange(&at->ranks, &at->news[step], &at->slowest[step]);
+    }
+    return NULL;
+}
+
+/* Has three ranks exchange their news in four steps. They must get the same; returns what rank 0 got. The
+ * caller closes it. */
+static told tell_all(const double seconds[RANKS][4])
+{
+    tide_comm *comms[RANKS];
+    pthread_t threads[RANKS];
+    static told ranks[RANKS];
+    assert_ok(tide_comm_loop_create(RANKS, comms));
+    for (uint32_t r = 0; r < RANKS; r++) {
+        ranks[r] = (told){.ranks = {.rank = r,
+                                    .ranks = RANKS,
+                                    .comm = comms[r],
+                                    .news = calloc(RANKS, sizeof(tide_rank_news)),
+                                    .lags = calloc(RANKS, sizeof(tide_rank_lag))},
+                          .stop = r == 0 ? 0 : (int32_t)r,
+                          .save_signal = r == 2 ? 9 : 0};
+        memcpy(ranks[r].seconds, seconds[r], sizeof ranks[r].seconds);
+        assert_int_equal(pthread_create(&threads[r], NULL, tell, &ranks[r]), 0);
+    }
+    for (uint32_t r = 0; r < RANKS; r++)
+        assert_int_equal(pthread_join(threads[r], NULL), 0);
+    assert_int_equal(ranks[0].status, TIDE_OK);
+    for (uint32_t r = 1; r < RANKS; r++) {
+        for (int step = 0; step < 4; step++) {
+            assert_int_equal(ranks[r].news[step].stop, ranks[0].news[step].stop);
+            assert_int_equal(ranks[r].slowest[step].rank, ranks[0].slowest[step].rank);
+        }
+        tide_train_ranks_leave(&ranks[r].ranks);
+    }
+    return ranks[0];
+}
+
+static void ranks_tell_each_other_signals_and_times(void **state)
+{
+    char text[TIDE_STRAGGLER_TEXT_BYTES];
+    told got = tell_all((double[RANKS][4]){{NAN, 1, 5, 1}, {NAN, 3, 1, 1}, {NAN, 2, 1, 2}});
+    for (int step = 0; step < 4; step++) {
+        assert_int_equal(got.news[step].stop, 1);
+        assert_int_equal(got.news[step].save_signal, 9);
+    }
+    assert_int_equal(got.slowest[1].rank, 1);
+    assert_true(got.slowest[1].seconds == 3);
+    assert_int_equal(got.slowest[2].rank, 0);
+    assert_int_equal(got.slowest[3].rank, 2);
+    assert_int_equal(got.ranks.steps, 3);
+    assert_false(tide_train_ranks_straggler(&got.ranks, 5, text));
+    tide_train_ranks_leave(&got.ranks);
+}
+
+/* In more than half of the steps, by more than a tenth of a step. */
+static void a_rank_for_which_the_others_wait_is_named(void **state)
+{
+    char text[TIDE_STRAGGLER_TEXT_BYTES];
+    told got = tell_all((double[RANKS][4]){{1, 1, 5, 1}, {2, 2, 2, 4}, {1, 1, 1, 1}});
+    assert_true(tide_train_ranks_straggler(&got.ranks, 10, text));
+    assert_string_equal(text, "rank 1 was the slowest in 3 of 4 steps, by 17% of a step");
+    assert_false(tide_train_ranks_straggler(&got.ranks, 17, text));
+    tide_train_ranks_leave(&got.ranks);
+    got = tell_all((double[RANKS][4]){{1, 1, 5, 5}, {9, 9, 1, 1}, {1, 1, 1, 1}});
+    assert_false(tide_train_ranks_straggler(&got.ranks, 10, text));
+    tide_train_ranks_leave(&got.ranks);
+    assert_false(tide_train_ranks_straggler(&(tide_train_ranks){.ranks = 1}, 10, text));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -251,6 +341,8 @@ int main(void)
         cmocka_unit_test(what_pinning_took_is_one_line_for_people_and_programs),
         cmocka_unit_test(a_budget_that_its_parts_pass_is_refused),
         cmocka_unit_test(a_stall_names_its_causes_of_half_a_percent_and_more),
+        cmocka_unit_test(ranks_tell_each_other_signals_and_times),
+        cmocka_unit_test(a_rank_for_which_the_others_wait_is_named),
     };
     const int failed = cmocka_run_group_tests(tests, NULL, NULL);
     free(written);

@@ -49,7 +49,7 @@ static void the_picture_is_json(const tide_trace_model *model)
     size_t bytes = 0;
     FILE *out = open_memstream(&text, &bytes);
     assert_non_null(out);
-    assert_ok(tide_trace_picture_write(model, out));
+    assert_ok(tide_trace_pictures_write(&model, 1, out));
     assert_int_equal(fclose(out), 0);
     json_t *picture = json_loadb(text, bytes, JSON_DECODE_INT_AS_REAL, NULL);
     assert_true(json_is_array(json_object_get(picture, "traceEvents")));

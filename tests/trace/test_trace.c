@@ -238,13 +238,13 @@ static void a_step_stands_behind_what_was_told_before_it(void **state)
     tide_trace *trace = begun_trace(64, 0, false);
     for (uint64_t step = 1; step <= 20; step++) {
         record(trace, TIDE_TRACE_WORK);
-        tide_trace_step(trace, &(tide_trainer_report){.step = step}, 100, &counters);
+        tide_trace_step(trace, &(tide_trainer_report){.step = step}, NULL, 100, &counters);
     }
     finish(trace);
     const char *text = text_of(path);
     for (int step = 1; step <= 20; step++) {
         char line[48];
-        snprintf(line, sizeof line, "\n{\"step\":%d,\"version\":2,\"loss\":", step);
+        snprintf(line, sizeof line, "\n{\"step\":%d,\"version\":3,\"loss\":", step);
         const char *found = strstr(text, line);
         assert_non_null(found);
         const size_t length = (size_t)(found - text);

@@ -147,7 +147,7 @@ def joins_check(bench, name, lines):
             faults.append(event)
         elif kind == "stall" and event["ended_by"] is not None and event["ended_by"] not in moves and event["ended_by"] not in tasks:
             faults.append(event)
-        elif kind == "stall" and event["cause"] in ("norm", "caller") and (event["chunk"], event["ended_by"]) != (None, None):
+        elif kind == "stall" and event["cause"] in ("norm", "peer", "caller") and (event["chunk"], event["ended_by"]) != (None, None):
             faults.append(event)
     bench.tap.ok(moves and not faults, f"{name}: {len(moves)} moves, and what belongs to them", faults[:3])
 
@@ -337,6 +337,34 @@ def killed(bench):
                  again)
 
 
+def ranks(bench):
+    """Each rank writes a trace. All name the same rank as the slowest of a step; the metrics are rank 0's."""
+    trace, metrics = bench.folder / "ranks.trace", bench.folder / "ranks.metrics"
+    options = nano(bench, "--ranks", 2, "--steps", 6, "--trace", trace, "--metrics", metrics)
+    options[options.index("--checks") + 1] = "off"
+    run = bench.run(*options)
+    files = [Path(f"{trace}.rank-{rank}") for rank in range(2)]
+    if not bench.tap.ok(run.status == 0 and all(map(Path.exists, files)), "ranks: each writes a trace", run):
+        return
+    all_lines, slowest = [trace_schema.read(path, SCHEMA)[0] for path in files], []
+    for rank, lines in enumerate(all_lines):
+        found = trace_schema.sums(lines)
+        wrong = [f"step {step}: {text}" for step, (sums, line) in found.items()
+                 for text in trace_schema.differences(sums, line)]
+        told = (lines[0]["rank"], lines[0]["ranks"], sorted(found))
+        bench.tap.ok(told == (rank, 2, list(range(1, 7))) and not wrong,
+                     f"ranks: what happened on rank {rank} adds up", wrong or sorted(found))
+        slowest.append([(line["slowest_rank"], line["slowest_step_seconds"])
+                        for line in lines if next(iter(line)) == "step"])
+    bench.tap.ok(slowest[0] == slowest[1] and all(rank < 2 and seconds > 0 for rank, seconds in slowest[0]),
+                 "ranks: they agree on the slowest", slowest)
+    waited = [line for line in all_lines[0] if line.get("cause") == "peer"]
+    bench.tap.ok(waited and all((line["chunk"], line["ended_by"]) == (None, None) for line in waited),
+                 "ranks: some stalls are for peers", waited[:3])
+    told = [text for text in files[0].read_text().splitlines() if text.startswith('{"step"')]
+    bench.tap.ok(told == metrics.read_text().splitlines(), "ranks: rank 0 writes the metrics", told[:1])
+
+
 def left_alone(bench):
     """If the trace goes to a pipe whose reader ends, training goes on, and its end reports that the trace
     is not complete."""
@@ -390,6 +418,7 @@ def main(program):
         segments(bench)
         killed(bench)
         left_alone(bench)
+        ranks(bench)
         border(bench)
     finally:
         bench.close()

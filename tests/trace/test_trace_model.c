@@ -178,6 +178,45 @@ static void a_step_is_its_line_and_knows_its_pass(void **unused)
     assert_false(model->is_cut);
 }
 
+static void metrics_lines_of_all_versions_are_read(void **unused)
+{
+    static const struct {
+        const char *text;
+        double peer;
+    } cases[] = {
+        {TRACE_FIRST TRACE_TABLES TRACE_STEP_1 TRACE_STEP_OF("1", "1", "", ""), 0},
+        {TRACE_FIRST TRACE_TABLES TRACE_STEP_1 TRACE_STEP_OF("1", "2", "\"learned_tokens\":60,", ""), 0},
+        {TRACE_FIRST TRACE_TABLES TRACE_STEP_1 TRACE_STEP_OF("1", "3", "\"learned_tokens\":60,",
+                                                             "\"stall_peer_seconds\":1e-06,"),
+         1e-6},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        read_text(cases[i].text);
+        assert_int_equal(model->step_count, 1);
+        assert_float_equal(model->steps[0].stall_seconds_by[TIDE_STALL_LINK], 2e-6, 1e-12);
+        assert_float_equal(model->steps[0].stall_seconds_by[TIDE_STALL_PEER], cases[i].peer, 1e-12);
+        assert_int_equal(model->steps[0].h2d_bytes, 262144);
+        forget(NULL);
+    }
+}
+
+/* Since version 3 a line of several ranks names the slowest. */
+static void the_slowest_rank_is_read_in_a_trace_of_several(void **unused)
+{
+    static const char end[] = "\"skipped\":0}\n", more[] = "\"skipped\":0,\"slowest_rank\":1,"
+                                                           "\"slowest_step_seconds\":0.5}\n";
+    char *text = strdup(TRACE_FIRST TRACE_TABLES TRACE_STEP_1 TRACE_STEP_OF(
+        "1", "3", "\"learned_tokens\":60,", "\"stall_peer_seconds\":1e-06,"));
+    char *ranks = strstr(text, "\"ranks\":1"), longer[16384];
+    assert_non_null(ranks);
+    ranks[strlen("\"ranks\":")] = '2';
+    snprintf(longer, sizeof longer, "%.*s%s", (int)(strlen(text) - strlen(end)), text, more);
+    read_text(longer);
+    assert_int_equal(model->steps[0].slowest_rank, 1);
+    assert_float_equal(model->steps[0].slowest_seconds, 0.5, 1e-12);
+    free(text);
+}
+
 static void blanks_between_members_are_allowed(void **unused)
 {
     read_text(TRACE_FIRST " { \"table\" : \"setting\" ,\t\"name\": \"a\", \"value\": \"b\" } \r\n");
@@ -556,9 +595,10 @@ static tide_status compare(void)
 
 static tide_status draw(void)
 {
+    const tide_trace_model *drawn = model;
     FILE *nowhere = fopen("/dev/null", "wb");
     assert_non_null(nowhere);
-    const tide_status status = tide_trace_picture_write(model, nowhere);
+    const tide_status status = tide_trace_pictures_write(&drawn, 1, nowhere);
     assert_int_equal(fclose(nowhere), 0);
     return status;
 }
@@ -591,9 +631,10 @@ static void a_full_stream_is_told(void **unused)
 {
     FILE *full = fopen("/dev/full", "wb");
     read_text(TRACE_WHOLE);
+    const tide_trace_model *drawn = model;
     assert_non_null(full);
     setvbuf(full, NULL, _IONBF, 0);
-    assert_int_equal(tide_trace_picture_write(model, full), TIDE_ERROR_IO);
+    assert_int_equal(tide_trace_pictures_write(&drawn, 1, full), TIDE_ERROR_IO);
     assert_non_null(strstr(tide_message(), "No space left"));
     fclose(full);
 }
@@ -646,6 +687,8 @@ int main(void)
         cmocka_unit_test_teardown(every_kind_of_event_is_read_with_all_that_it_tells, forget),
         cmocka_unit_test_teardown(events_stand_in_order_of_time_and_equals_in_order_of_lines, forget),
         cmocka_unit_test_teardown(a_step_is_its_line_and_knows_its_pass, forget),
+        cmocka_unit_test_teardown(metrics_lines_of_all_versions_are_read, forget),
+        cmocka_unit_test_teardown(the_slowest_rank_is_read_in_a_trace_of_several, forget),
         cmocka_unit_test_teardown(blanks_between_members_are_allowed, forget),
         cmocka_unit_test_teardown(a_step_is_whole_if_all_of_its_events_are_there, forget),
         cmocka_unit_test_teardown(what_was_told_of_a_step_before_it_was_given_up_counts_for_none, forget),

@@ -395,6 +395,30 @@ class Case(Cases):
                    (set(first.tracks) & set(second.tracks), first.process["pid"] == second.process["pid"],
                     first.flow_ids & second.flow_ids), (set(), False, set()))
 
+    def several_ranks_stand_in_one_file(self):
+        out, paths, alone = self.folder / "ranks.json", [], []
+        for rank in range(3):
+            paths.append(self.folder / f"run.trace.rank-{rank}")
+            Run(rank=rank, ranks=3, op_ns=1500 + 100 * rank).steps(2).write(paths[rank])
+            self.command(paths[rank], "-o", out)
+            alone.append(json.loads(out.read_text())["traceEvents"])
+        result = self.command(paths[2], paths[0], paths[1], "-o", out)
+        together = json.loads(out.read_text())["traceEvents"]
+        self.equal("each rank has the events of its own picture", together, sum(alone, []))
+        self.equal("nothing is said", (result.returncode, result.stderr), (0, ""))
+        Run(rank=0, ranks=2).steps(2).write(self.folder / "other.trace")
+        Run().steps(2).write(self.folder / "alone.trace")
+        for name, files, reason in (
+                ("one rank twice", [paths[1], paths[0], paths[1]], "are both of rank 1"),
+                ("ranks of other runs", [paths[1], self.folder / "other.trace"], "are no ranks of one run"),
+                ("runs of one rank", [self.folder / "alone.trace"] * 2, "are no ranks of one run"),
+                ("a rank's trace as output", [paths[0], out], "name another")):
+            before = out.read_bytes()
+            result = self.command(*files, "-o", out)
+            self.equal(f"{name}: refused in a line", (result.returncode, reason in result.stderr,
+                                                       result.stderr.count("\n"), out.read_bytes() == before),
+                       (2, True, 1, True))
+
     def files_are_whole_or_as_before(self):
         path, out = Run(chunks=8, device_slots=3).steps(30).write(self.folder / "run.trace"), self.folder / "kept.json"
         out.write_text("before")
@@ -456,5 +480,6 @@ if __name__ == "__main__":
              Case.slots_show_who_is_there, Case.counters_show_the_link, Case.arrows_lead_from_copies_to_ops,
              Case.an_op_that_waits_within_is_reached_at_its_end, Case.nothing_else_has_arrows,
              Case.activations_lead_to_their_slice, Case.a_slot_can_be_taken_over, Case.a_gap_ends_what_was_known,
-             Case.a_killed_run_can_be_seen, Case.ranks_can_be_put_together, Case.files_are_whole_or_as_before,
+             Case.a_killed_run_can_be_seen, Case.ranks_can_be_put_together,
+             Case.several_ranks_stand_in_one_file, Case.files_are_whole_or_as_before,
              Case.the_trace_itself_is_kept, Case.slots_that_nobody_uses_cost_nothing, Case.names_are_json)

@@ -96,7 +96,7 @@ def time_is_split(bench):
     bench.ok(text.startswith("fixture in bf16 on null (fixture)\n"), "it names the machine", text)
     drawn = picture(run, 3, 5)
     bench.ok(text.endswith(drawn), "its picture shows what the slots hold", text + drawn)
-    names = ["compute", *(f"stall: {cause}" for cause in ("link", "slot", "update", "norm", "map", "caller")), "neither"]
+    names = ["compute", *(f"stall: {cause}" for cause in ("link", "slot", "update", "norm", "map", "peer", "caller")), "neither"]
     shares = [part(text, name)[1] for name in names]
     bench.ok(abs(sum(shares) - 100) < 0.5, "the parts of a step add up to it", text)
     bench.ok(all(part(text, f"stall: {cause}")[1] > 0 for cause in ("link", "slot", "update", "map")),
@@ -135,6 +135,33 @@ def unusual_things_are_told(bench):
              "sums that don't agree are told", wrong)
     dropped = Run().steps(4).text().replace('"dropped":0}', '"dropped":12345}')
     bench.ok("12,345 dropped" in bench.screen(dropped), "dropped events are told", dropped[-200:])
+
+
+def ranks_stand_side_by_side(bench):
+    paths = []
+    for rank in range(3):
+        paths.append(bench.folder / f"ranks.trace.rank-{rank}")
+        made = waiting(rank=rank, ranks=3, slowest=(2, 0.1), op_ns=(2 + rank) * MS).steps(6)
+        made.write(paths[rank], end=rank != 1)
+    run = bench.command(paths[2], paths[0], paths[1])
+    text, rows = run.stdout, run.stdout.splitlines()
+    bench.ok((run.returncode, run.stderr, len(rows)) == (0, "", 5) and fits(text), "ranks: a line each", run)
+    bench.ok(rows[0] == "fixture in bf16 on null, 3 ranks" and
+             rows[1].split() == "rank steps a step compute link slot update map slowest".split(),
+             "ranks: columns for compute and for the causes that there are", text)
+    for rank, row in enumerate(rows[2:]):
+        alone = bench.command(paths[rank]).stdout
+        step, cells = re.search(r"a step took ([\d.]+ \w+)", alone)[1], re.findall(r"([\d.]+)%", row)
+        names = ("compute", "stall: link", "stall: slot", "stall: update", "stall: map")
+        shares = [part(alone, name)[1] for name in names]
+        bench.ok(row.startswith(f"   {rank}       3-5") and step in row and list(map(float, cells)) == shares,
+                 f"ranks: rank {rank}'s figures are those of its own summary", row + "\n" + alone)
+        end = ("  in 0", "  in 0, killed", "  in 3")[rank]
+        bench.ok(row.endswith(end), f"ranks: in how many steps {rank} was the slowest", row)
+    some = bench.command(paths[2], paths[0]).stdout
+    bench.ok("2 of 3 ranks\n" in some, "ranks: some of them", some)
+    other = bench.command(paths[2], paths[2])
+    bench.ok(other.returncode == 2 and "both of rank 2" in other.stderr, "ranks: one twice is refused", other)
 
 
 def rows_are_cut_between_words(bench):
@@ -191,7 +218,7 @@ def what_is_no_trace(bench):
     refused(bench, "a line that breaks off in the middle", bench.of("\n".join(lines)), 1, "run.trace:201: ")
     refused(bench, "no such file", bench.command(bench.folder / "none"), 1, "none: can't be opened: No such file")
     refused(bench, "no file named", bench.command(), 2, "FILE is required")
-    refused(bench, "two files", bench.command("a", "b"), 2, "'b' is one too many")
+    refused(bench, "files that are not there", bench.command("a", "b"), 1, "a: can't be opened")
     refused(bench, "an unknown option", bench.command("--metric", "b"), 2, "unknown option --metric")
     text = bench.command("--help").stdout
     bench.ok("usage: tidepool trace summary FILE" in text and "FILE" in text.split("\n\n")[-1], "help names the operand", text)
@@ -269,6 +296,7 @@ def advice_knows_the_gpus_memory(bench):
 
 
 if __name__ == "__main__":
-    Bench.run(time_is_split, moves_are_told, unusual_things_are_told, rows_are_cut_between_words,
+    Bench.run(time_is_split, moves_are_told, unusual_things_are_told, ranks_stand_side_by_side,
+              rows_are_cut_between_words,
               partly_full_chunks_count_whole, terminals_are_spared, empty_traces, what_is_no_trace, other_subcommands,
               advice_is_true, advice_is_not_guessed, advice_knows_the_gpus_memory)

@@ -38,17 +38,20 @@
 
 #define TRACE_STALLS                                                                                         \
     "\"stall_link_seconds\":2e-06,\"stall_slot_seconds\":0,\"stall_update_seconds\":0,"                      \
-    "\"stall_norm_seconds\":0,\"stall_map_seconds\":0,\"stall_caller_seconds\":0,"
+    "\"stall_norm_seconds\":0,\"stall_map_seconds\":0,"
 
-/* The metrics line of step `number`, which took 10 us. */
-#define TRACE_STEP(number)                                                                                   \
-    "{\"step\":" number                                                                                      \
-    ",\"version\":1,\"loss\":null,\"grad_norm\":1.5,\"lr\":0.001,\"loss_scale\":1,\"tokens\":64,"            \
+/* The metrics line of step `number`, which took 10 us. `version` is that of the metrics, `learned` and `peer`
+ * are members that later versions have. */
+#define TRACE_STEP_OF(number, version, learned, peer)                                                        \
+    "{\"step\":" number ",\"version\":" version                                                              \
+    ",\"loss\":null,\"grad_norm\":1.5,\"lr\":0.001,\"loss_scale\":1,\"tokens\":64," learned                  \
     "\"step_seconds\":1e-05,\"tokens_per_second\":6400000,\"compute_seconds\":7e-06,"                        \
-    "\"stall_seconds\":2e-06," TRACE_STALLS "\"predicted_step_seconds\":null,"                               \
+    "\"stall_seconds\":2e-06," TRACE_STALLS peer                                                             \
+    "\"stall_caller_seconds\":0,\"predicted_step_seconds\":null,"                                            \
     "\"predicted_stall_seconds\":null,\"h2d_bytes\":262144,\"d2h_bytes\":0,\"collective_bytes\":0,"          \
     "\"evictions\":0,\"demand_fetches\":1,\"prefetches\":0,\"adam_host_seconds\":1e-06,"                     \
     "\"adam_device_seconds\":0,\"device_bytes_peak\":1310720,\"host_bytes_peak\":2097152,\"skipped\":0}\n"
+#define TRACE_STEP(number) TRACE_STEP_OF(number, "1", "", "")
 
 #define TRACE_AT(event, step, pass) "{\"event\":\"" event "\",\"step\":" step ",\"pass\":" pass ","
 #define TRACE_T(t)                  "\"t_ns\":" t ","

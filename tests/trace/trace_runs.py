@@ -20,7 +20,7 @@ from trace_schema import Schema
 sys.path.append(str(Path(__file__).resolve().parents[1] / "program"))
 from test_program import Tap  # noqa: E402
 
-SHAPES = {kind: [member for member, _ in members] for kind, members in Schema().kinds.items()}
+SCHEMA = Schema()
 
 
 class Cases:
@@ -44,12 +44,12 @@ class Cases:
         bench.tap.done()
 
 
-def line_of(shape, values):
+def line_of(shape, values, ranks=1):
     """A line as a dict: `values` in the documented order."""
     kind = shape.split(" ", 1)
     if kind[0] in ("table", "event"):
         values = dict(values, **{kind[0]: kind[1]})
-    members = SHAPES[shape]
+    members = [name for name, _ in SCHEMA.members(shape, ranks)]
     assert set(members) == set(values), (shape, set(members) ^ set(values))
     return {member: values[member] for member in members}
 
@@ -66,17 +66,21 @@ class Run:
     activations: number of ACTIVATION chunks; each is written by one forward op and read by its backward op
     waits_inside: ops begin when they are requested and wait for their chunks inside their spans
     split_stalls: one stall per command that an op waits for, instead of one for all
+    rank, ranks: of several ranks this one; ranks 0: as many as needed
+    slowest: (rank, seconds), the slowest rank of each step
     """
 
     def __init__(self, chunks=4, device_slots=2, host_slots=None, link=1000, host_link=None, op_ns=1500, update_ns=400,
                  slices=1, slow_op=None, settings=(), rank=0, bytes_of_chunk=4096, params_of_chunk=1, prefetch=True,
                  eviction_ns=0, map_ns=10, works=(("data", 100), ), activations=0, first_step=1, waits_inside=False,
-                 split_stalls=False):
+                 split_stalls=False, ranks=0, slowest=(0, 1e-6)):
         self.chunks, self.device_slots = chunks, device_slots
         self.host_slots = host_slots or 2 * chunks + (activations or slices)
         self.link, self.host_link, self.op_ns, self.update_ns = link, host_link or link, op_ns, update_ns
         self.slices, self.slow_op, self.rank, self.bytes_of_chunk = slices, slow_op or {}, rank, bytes_of_chunk
         self.params_of_chunk, self.prefetch, self.eviction_ns, self.map_ns = params_of_chunk, prefetch, eviction_ns, map_ns
+        self.ranks = ranks or rank + 1
+        self.slowest = slowest if self.ranks > 1 else ()
         self.works, self.activations, self.split_stalls = works, activations, split_stalls
         self.settings = dict({"model": "fixture", "steps": "9", "trace": str(id(self))}, **dict(settings))
         self.lines, self.events = [], []
@@ -92,7 +96,7 @@ class Run:
         self.tables()
 
     def add(self, shape, **values):
-        self.lines.append(line_of(shape, values))
+        self.lines.append(line_of(shape, values, self.ranks))
 
     def event(self, name, **values):
         self.add("event " + name, **dict({"step": self.step, "pass": self.passes}, **values))
@@ -100,7 +104,7 @@ class Run:
     # ---- tables ----
 
     def tables(self):
-        self.add("trace", trace=3, tidepool="0.1.0", rank=self.rank, ranks=self.rank + 1, device="null", dtype="bf16",
+        self.add("trace", trace=3, tidepool="0.1.0", rank=self.rank, ranks=self.ranks, device="null", dtype="bf16",
                  chunk_bytes=self.bytes_of_chunk, device_slots=self.device_slots, host_slots=self.host_slots,
                  device_memory_bytes=self.device_slots * self.bytes_of_chunk + 1024,
                  host_memory_bytes=self.host_slots * self.bytes_of_chunk, region_bytes=1024, trace_steps=8)
@@ -300,9 +304,9 @@ class Run:
     def metrics(self, step_ns):
         stalls = {
             cause: self.sums.get("stall_%s_ns" % cause, 0) / 1e9
-            for cause in ("link", "slot", "update", "norm", "map", "caller")
+            for cause in ("link", "slot", "update", "norm", "map", "peer", "caller")
         }
-        self.add("step", step=self.step, version=2, loss=2.5, grad_norm=1.0, lr=1e-3, loss_scale=1.0, tokens=64,
+        self.add("step", step=self.step, version=3, loss=2.5, grad_norm=1.0, lr=1e-3, loss_scale=1.0, tokens=64,
                  learned_tokens=64, step_seconds=step_ns / 1e9, tokens_per_second=64e9 / step_ns,
                  compute_seconds=self.sums.get("compute_ns", 0) / 1e9, stall_seconds=sum(stalls.values()),
                  predicted_step_seconds=None, predicted_stall_seconds=None, h2d_bytes=self.sums.get("h2d_bytes", 0),
@@ -311,7 +315,8 @@ class Run:
                  adam_host_seconds=self.sums.get("update_ns", 0) / 1e9, adam_device_seconds=0.0,
                  device_bytes_peak=self.device_slots * self.bytes_of_chunk,
                  host_bytes_peak=self.host_slots * self.bytes_of_chunk, skipped=0,
-                 **{"stall_%s_seconds" % cause: seconds for cause, seconds in stalls.items()})
+                 **{"stall_%s_seconds" % cause: seconds for cause, seconds in stalls.items()},
+                 **dict(zip(("slowest_rank", "slowest_step_seconds"), self.slowest)))
 
     def steps(self, count):
         for _ in range(count):

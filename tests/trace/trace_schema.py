@@ -1,6 +1,6 @@
 """Checks a trace's lines against the tables in docs/trace.md, and adds its events up.
 
-    Schema().check(line)      the first error in a line; None: there is none
+    Schema().check(line, ranks)      the first error in a line of one of so many ranks; None: there is none
     read(path, schema)        the lines of a trace, each checked
     sums(trace)               for each complete step the sums of its events, under the names of the metrics
 """
@@ -35,6 +35,9 @@ def type_of(cell):
     return TYPES[cell]
 
 
+SEVERAL = ", of several ranks"
+
+
 class Schema:
     """The tables of docs/trace.md: for each kind of line its members, in order, with their types."""
 
@@ -46,18 +49,24 @@ class Schema:
                 continue
             rows = body[body.index("| member |"):].split("\n\n")[0].splitlines()[2:]
             cells = [[cell.strip() for cell in re.split(r"(?<!\\)\|", row)[1:-1]] for row in rows]
-            self.kinds[title.strip()] = [(member, type_of(kind)) for member, kind, _, _ in cells]
+            self.kinds[title.strip()] = [(member, type_of(kind.removesuffix(SEVERAL)), kind.endswith(SEVERAL))
+                                         for member, kind, _, _ in cells]
 
     @staticmethod
     def kind_of(line):
         first = next(iter(line), None)
         return f"{first} {line[first]}" if first in ("table", "event") else first
 
-    def check(self, line):
+    def members(self, kind, ranks):
+        """Names and tests of the members of a kind of lines, in order."""
+        return [(name, is_right) for name, is_right, of_several in self.kinds[kind]
+                if ranks > 1 or not of_several]
+
+    def check(self, line, ranks=1):
         kind = self.kind_of(line)
         if kind not in self.kinds:
             return f"no such line: {kind}"
-        members = self.kinds[kind]
+        members = self.members(kind, ranks)
         if list(line) != [name for name, _ in members]:
             return f"{kind}: has {list(line)}, should have {[name for name, _ in members]}"
         for name, is_right in members:
@@ -75,9 +84,11 @@ class Damaged(Exception):
 def read(path, schema):
     lines = []
     kinds = set()
+    ranks = 1
     for number, text in enumerate(Path(path).read_text().splitlines(), 1):
         line = json.loads(text)
-        wrong = schema.check(line)
+        ranks = line.get("ranks", ranks)
+        wrong = schema.check(line, ranks)
         if wrong:
             raise Damaged(f"{path}:{number}: {wrong}")
         lines.append(line)
@@ -109,7 +120,7 @@ def add_event(of, event):
 
 COUNTS = "h2d_bytes d2h_bytes evictions demand_fetches prefetches".split()
 SECONDS = ["compute_seconds", "adam_host_seconds", "adam_device_seconds"] + [
-    f"stall_{cause}_seconds" for cause in "link slot update norm map caller".split()]
+    f"stall_{cause}_seconds" for cause in "link slot update norm map peer caller".split()]
 
 
 def sums(lines):

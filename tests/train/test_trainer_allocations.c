@@ -109,8 +109,8 @@ static void write_lines(run *r)
            tide_pool_step_counters_take(tide_trainer_pool(r->trainer), &step, &counters)) {
         const tide_trainer_report *report = &r->waiting[r->lined++ % WAITING_MAX];
         assert_int_equal(report->step, step);
-        ok(tide_metrics_step(r->metrics, report, 256, &counters));
-        tide_trace_step(r->trace, report, 256, &counters);
+        ok(tide_metrics_step(r->metrics, report, NULL, 256, &counters));
+        tide_trace_step(r->trace, report, NULL, 256, &counters);
     }
 }
 

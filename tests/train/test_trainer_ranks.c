@@ -6,6 +6,7 @@
 #include "tests/support/test_trainer_fixture.h"
 
 #include <dirent.h>
+#include <math.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -26,6 +27,7 @@ typedef struct run_course {
     const char *save;       /* the folder of the checkpoint; NULL: none */
     const char *other_data; /* of the last rank; NULL: the same */
     bool varies;            /* chunk sizes, budgets and placements differ by rank */
+    bool last_is_slow;      /* the last rank's streams wait before each command */
 } run_course;
 
 typedef struct rank {
@@ -34,12 +36,14 @@ typedef struct rank {
     tide_status status;
     char message[1024];
     double losses[STEPS_MOST], norms[STEPS_MOST], evaluation;
+    double own_seconds, seconds; /* sums over all steps but the first */
     char sample[SAMPLE_TOKENS * TIDE_DATA_SHOWN_BYTES + 1];
 } rank;
 
 static tide_status run_steps(rank *at, tide_trainer *trainer)
 {
     tide_status status = TIDE_OK;
+    uint64_t began_ns = 0;
     while (status == TIDE_OK && tide_trainer_state(trainer)->step < at->course->until) {
         tide_trainer_report report;
         status = tide_trainer_step(trainer, &report);
@@ -47,7 +51,12 @@ static tide_status run_steps(rank *at, tide_trainer *trainer)
             at->losses[report.step - 1] = report.loss;
             at->norms[report.step - 1] = report.gradient_norm;
         }
+        if (status == TIDE_OK && report.step == 1)
+            began_ns = tide_pool_now_ns(tide_trainer_pool(trainer));
+        else if (status == TIDE_OK)
+            at->own_seconds += report.own_seconds;
     }
+    at->seconds = (double)(tide_pool_now_ns(tide_trainer_pool(trainer)) - began_ns) * 1e-9;
     return status;
 }
 
@@ -73,6 +82,10 @@ static tide_trainer_options options_of(const rank *at)
     options.pool.ranks = (tide_ranks_options){.comm = at->comm, .zero_stage = 0};
     if (at->course->other_data != NULL && number + 1 == at->course->ranks)
         options.data = at->course->other_data;
+    if (at->course->last_is_slow && number + 1 == at->course->ranks) {
+        options.pool.checks.delay_seed = 1;
+        options.pool.checks.delay_max_us = 2000;
+    }
     if (!at->course->varies)
         return options;
     options.pool.chunk_bytes <<= number % 3;
@@ -286,6 +299,33 @@ static void a_run_goes_on_with_other_numbers_of_ranks(void **state)
     assert_same_files(paths[0], paths[1]);
 }
 
+/* The others wait for the slow rank, which their own times leave out. */
+static void the_slowest_rank_is_known_by_its_own_time(void **state)
+{
+    rank ranks[3];
+    const run_course course = {.options = base_options("gpt2", TIDE_DTYPE_BF16, 3),
+                               .ranks = 3,
+                               .until = STEPS_MOST,
+                               .last_is_slow = true};
+    run(&course, ranks);
+    assert_ran(ranks, 3);
+    const rank *slow = &ranks[2];
+    for (uint32_t r = 0; r < 2; r++)
+        if (!(ranks[r].own_seconds > 0 && ranks[r].own_seconds < 0.7 * slow->own_seconds))
+            fail_msg("rank %u: %g of %g s are its own; of rank 2: %g of %g s", r, ranks[r].own_seconds,
+                     ranks[r].seconds, slow->own_seconds, slow->seconds);
+    assert_true(slow->own_seconds > 0.4 * slow->seconds && slow->own_seconds < slow->seconds);
+}
+
+static void one_rank_has_no_own_time(void **state)
+{
+    rank alone;
+    const run_course course = {.options = base_options("gpt2", TIDE_DTYPE_BF16, 1), .ranks = 1, .until = 2};
+    run(&course, &alone);
+    assert_ran(&alone, 1);
+    assert_true(isnan(alone.own_seconds));
+}
+
 static void a_refusal_on_one_rank_is_told_to_all(void **state)
 {
     rank ranks[3];
@@ -335,6 +375,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(ranks_train_as_one_does),
         cmocka_unit_test(a_run_goes_on_with_other_numbers_of_ranks),
+        cmocka_unit_test(the_slowest_rank_is_known_by_its_own_time),
+        cmocka_unit_test(one_rank_has_no_own_time),
         cmocka_unit_test(a_refusal_on_one_rank_is_told_to_all),
         cmocka_unit_test(a_save_that_fails_fails_on_all),
     };

@@ -32,8 +32,8 @@ def main():
     entropy = number(log, r"unigram entropy ([0-9.]+)")
     seconds = sum(row["step_seconds"] for row in rows)
     stall = sum(row["stall_seconds"] for row in rows)
-    causes = {cause: sum(row[f"stall_{cause}_seconds"] for row in rows)
-              for cause in ("link", "slot", "update", "norm", "map", "caller")}
+    causes = {cause: sum(row.get(f"stall_{cause}_seconds", 0) for row in rows)
+              for cause in ("link", "slot", "update", "norm", "map", "peer", "caller")}
     named = sorted((cause for cause in causes if causes[cause] >= 0.005 * seconds), key=causes.get, reverse=True)
     moved = sum(row["h2d_bytes"] + row["d2h_bytes"] for row in rows)
     peak = max(row["device_bytes_peak"] for row in rows)

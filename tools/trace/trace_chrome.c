@@ -1,4 +1,4 @@
-/* A picture as Chrome's JSON trace events, in order of time, which ui.perfetto.dev reads:
+/* Pictures as Chrome's JSON trace events, each in order of time, which ui.perfetto.dev reads:
  *
  *   1  lanes: a track's spans, sorted by begin, go each to the first lane that is free or, if the track
  *      nests, whose open spans contain it
@@ -6,9 +6,12 @@
  *   3  events: names of the process and of each lane; then "B", "E", "i" or "C" for each point, and "s" and
  *      "f" for the two ends of each arrow
  *
- * The rank is the process, and each lane is one of its threads, because the format knows no other tracks. A
- * viewer gives an arrow's end to the innermost span that is open on the thread. So "s" and "f" follow the "B"
- * of their span or precede its "E".
+ * The rank is the process, and each lane is one of its threads, because the format knows no other tracks. The
+ * events of one rank stand behind those of another, since viewers sort by time. No arrow leads from one rank
+ * to another.
+ *
+ * A viewer gives an arrow's end to the innermost span that is open on the thread. So "s" and "f" follow the
+ * "B" of their span or precede its "E".
  *
  * At one time, ends stand before begins: so spans that touch do not overlap, and an arrow may go from a span
  * that ends to one that begins. Spans without length are the exception: both their points stand among the
@@ -23,7 +26,7 @@
 #include <stdlib.h>
 
 /* Threads of a rank are numbered from rank << RANK_SHIFT plus 1, so that the pictures of up to 256 ranks can
- * be put together: Perfetto's thread numbers have 32 bits. */
+ * stand in one file: Perfetto's thread numbers have 32 bits. */
 enum { RANK_SHIFT = 24 };
 
 typedef enum point_type {
@@ -244,7 +247,7 @@ static void process_write(writer *w)
 {
     const tide_picture *p = w->picture;
     fprintf(w->out,
-            "{\"traceEvents\":[\n{\"ph\":\"M\",\"pid\":%" PRIu64
+            "{\"ph\":\"M\",\"pid\":%" PRIu64
             ",\"name\":\"process_name\",\"args\":{\"name\":\"tidepool rank %" PRIu32 "\"}}",
             first_tid(p), p->model->rank);
 }
@@ -318,6 +321,11 @@ static void point_write(writer *w, const point *at)
     fputc('}', w->out);
 }
 
+static tide_status written(FILE *out)
+{
+    return !ferror(out) ? TIDE_OK : tide_fail(TIDE_ERROR_IO, "can't be written: %s", tide_write_error(errno));
+}
+
 tide_status tide_picture_write(tide_picture *p, FILE *out)
 {
     writer w = {.picture = p, .out = out};
@@ -331,6 +339,22 @@ tide_status tide_picture_write(tide_picture *p, FILE *out)
         return tide_fail(TIDE_ERROR_NO_MEMORY, "no memory for the picture");
     for (size_t i = 0; i < w.point_count && !ferror(out); i++)
         point_write(&w, &w.points[i]);
+    return written(out);
+}
+
+void tide_pictures_begin(FILE *out)
+{
+    fputs("{\"traceEvents\":[\n", out);
+}
+
+void tide_pictures_next(FILE *out)
+{
+    fputs(",\n", out);
+}
+
+tide_status tide_pictures_end(FILE *out)
+{
+    errno = 0;
     fputs("\n]}\n", out);
-    return !ferror(out) ? TIDE_OK : tide_fail(TIDE_ERROR_IO, "can't be written: %s", tide_write_error(errno));
+    return written(out);
 }

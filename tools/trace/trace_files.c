@@ -3,6 +3,8 @@
 #include "tools/command.h"
 #include "tools/train/file_use.h"
 
+#include <stdlib.h>
+
 int tide_trace_read_or_tell(const char *command, const char *path, tide_trace_model **model)
 {
     tide_status status = tide_trace_model_read(path, model);
@@ -12,8 +14,61 @@ int tide_trace_read_or_tell(const char *command, const char *path, tide_trace_mo
     return TIDE_EXIT_FAILURE;
 }
 
-tide_status tide_trace_output_check(const char *command, const char *file, const char *out)
+static int by_rank(const void *a, const void *b)
 {
-    const tide_file_use read = {"the trace", file, TIDE_FILE_TRACE}, write = {"-o", out, TIDE_FILE_PLAIN};
-    return tide_file_uses_check(command, &read, 1, &write, 1);
+    const tide_trace_model *const *x = a, *const *y = b;
+    return ((*x)->rank > (*y)->rank) - ((*x)->rank < (*y)->rank);
+}
+
+/* Of several sorted traces: are they of different ranks of as many? */
+static tide_status ranks_check(const char *command, const tide_traces *traces)
+{
+    for (uint32_t i = 1; i < traces->count; i++) {
+        const tide_trace_model *one = traces->models[i - 1], *other = traces->models[i];
+        if (one->ranks == 1 || one->ranks != other->ranks)
+            return tide_fail(TIDE_ERROR_ARGUMENT,
+                             "%s: %s and %s are no ranks of one run (to compare runs: tidepool trace diff)",
+                             command, one->path, other->path);
+        if (one->rank == other->rank)
+            return tide_fail(TIDE_ERROR_ARGUMENT, "%s: %s and %s are both of rank %u", command, one->path,
+                             other->path, one->rank);
+    }
+    return TIDE_OK;
+}
+
+int tide_traces_read_or_tell(const char *command, const tide_option_texts *files, tide_traces *traces)
+{
+    *traces = (tide_traces){.count = 0};
+    for (uint32_t i = 0; i < files->count; i++) {
+        const int exit_status = tide_trace_read_or_tell(command, files->items[i], &traces->models[i]);
+        if (exit_status != TIDE_EXIT_OK) {
+            tide_traces_free(traces);
+            return exit_status;
+        }
+        traces->count++;
+    }
+    qsort(traces->models, traces->count, sizeof(tide_trace_model *), by_rank);
+    const tide_status status = ranks_check(command, traces);
+    if (status == TIDE_OK)
+        return TIDE_EXIT_OK;
+    tide_traces_free(traces);
+    return tide_command_failed(command, status);
+}
+
+void tide_traces_free(tide_traces *traces)
+{
+    for (uint32_t i = 0; i < traces->count; i++)
+        tide_trace_model_free(traces->models[i]);
+    traces->count = 0;
+}
+
+tide_status tide_trace_output_check(const char *command, const tide_option_texts *files, const char *out)
+{
+    const tide_file_use write = {"-o", out, TIDE_FILE_PLAIN};
+    tide_status status = TIDE_OK;
+    for (uint32_t i = 0; i < files->count && status == TIDE_OK; i++) {
+        const tide_file_use read = {"the trace", files->items[i], TIDE_FILE_TRACE};
+        status = tide_file_uses_check(command, &read, 1, &write, 1);
+    }
+    return status;
 }

@@ -253,7 +253,8 @@ int tide_trace_html_command(int count, char *const *arguments)
     if (status == TIDE_OK)
         status = steps_parse(settings.steps, &first, &last);
     if (status == TIDE_OK)
-        status = tide_trace_output_check(table->command, settings.file, settings.output);
+        status = tide_trace_output_check(
+            table->command, &(tide_option_texts){.items = {settings.file}, .count = 1}, settings.output);
     if (status == TIDE_OK)
         status = page_check();
     if (status != TIDE_OK)

@@ -5,7 +5,7 @@
 #include "tools/options.h"
 
 typedef struct tide_trace_summary_settings {
-    const char *file;
+    tide_option_texts files;
 } tide_trace_summary_settings;
 
 typedef struct tide_trace_html_settings {
@@ -13,7 +13,8 @@ typedef struct tide_trace_html_settings {
 } tide_trace_html_settings;
 
 typedef struct tide_trace_perfetto_settings {
-    const char *file, *out;
+    tide_option_texts files;
+    const char *out;
 } tide_trace_perfetto_settings;
 
 typedef struct tide_trace_diff_settings {

@@ -96,7 +96,7 @@ static void picture_begin(tide_picture *p, const tide_trace_model *model)
         (void)tide_picture_track_add(p, lanes[i].name, lanes[i].rank << 32, lanes[i].nests);
 }
 
-tide_status tide_trace_picture_write(const tide_trace_model *model, FILE *out)
+static tide_status model_write(const tide_trace_model *model, FILE *out)
 {
     tide_picture p;
     picture_begin(&p, model);
@@ -110,4 +110,16 @@ tide_status tide_trace_picture_write(const tide_trace_model *model, FILE *out)
     free(p.values);
     tide_arrays_free(&p.memory);
     return status;
+}
+
+tide_status tide_trace_pictures_write(const tide_trace_model *const *models, uint32_t count, FILE *out)
+{
+    tide_status status = TIDE_OK;
+    tide_pictures_begin(out);
+    for (uint32_t i = 0; i < count && status == TIDE_OK; i++) {
+        if (i > 0)
+            tide_pictures_next(out);
+        status = model_write(models[i], out);
+    }
+    return status == TIDE_OK ? tide_pictures_end(out) : status;
 }

@@ -116,11 +116,16 @@ const char *tide_picture_label_make(const tide_picture *picture, const tide_pict
  * it. */
 void tide_picture_arguments_write(const tide_picture *picture, const tide_picture_span *span, FILE *out);
 
+/* Write the begin of the file, the text between two pictures, and the file's end. IO. */
+void tide_pictures_begin(FILE *out);
+void tide_pictures_next(FILE *out);
+TIDE_NODISCARD tide_status tide_pictures_end(FILE *out);
 /* Write the picture's tracks, spans, arrows and values, once. NO_MEMORY; IO. */
 TIDE_NODISCARD tide_status tide_picture_write(tide_picture *picture, FILE *out);
 
-/* Draw the trace and write it. NO_MEMORY, IO; the message does not name the file. Bytes may still be in the
- * stream's buffer. */
-TIDE_NODISCARD tide_status tide_trace_picture_write(const tide_trace_model *model, FILE *out);
+/* Draw the traces, each of another rank, one after the other and write them. NO_MEMORY, IO; the message does
+ * not name the file. Bytes may still be in the stream's buffer. */
+TIDE_NODISCARD tide_status tide_trace_pictures_write(const tide_trace_model *const *models, uint32_t count,
+                                                     FILE *out);
 
 #endif

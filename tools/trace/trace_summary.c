@@ -8,6 +8,7 @@
 #include "tools/trace/trace_advice.h"
 #include "tools/trace/trace_files.h"
 #include "tools/trace/trace_plot.h"
+#include "tools/trace/trace_ranks.h"
 #include "tools/trace/trace_slow.h"
 #include "tools/trace/trace_text.h"
 #include "tools/units.h"
@@ -496,7 +497,7 @@ int tide_trace_summary_command(int count, char *const *arguments)
 {
     const char *command = tide_trace_summary_options.command;
     tide_trace_summary_settings settings = {0};
-    tide_trace_model *model = NULL;
+    tide_traces traces;
     if (tide_options_asked(count, arguments, "--help") || tide_options_asked(count, arguments, "-h")) {
         tide_options_help(&tide_trace_summary_options, stdout);
         return TIDE_EXIT_OK;
@@ -504,10 +505,10 @@ int tide_trace_summary_command(int count, char *const *arguments)
     tide_status status = tide_options_parse(&tide_trace_summary_options, count, arguments, &settings, NULL);
     if (status != TIDE_OK)
         return tide_command_failed(command, status);
-    int exit_status = tide_trace_read_or_tell(command, settings.file, &model);
+    const int exit_status = tide_traces_read_or_tell(command, &settings.files, &traces);
     if (exit_status != TIDE_EXIT_OK)
         return exit_status;
-    status = summary_print(model);
-    tide_trace_model_free(model);
+    status = traces.count == 1 ? summary_print(traces.models[0]) : tide_trace_ranks_print(&traces, stdout);
+    tide_traces_free(&traces);
     return status == TIDE_OK ? TIDE_EXIT_OK : tide_command_failed(command, status);
 }

@@ -6,18 +6,20 @@
 
 static const tide_option summary[] = {
     {.name = "FILE",
-     .kind = TIDE_OPTION_TEXT,
+     .kind = TIDE_OPTION_TEXTS,
      .operand = true,
      .required = true,
-     .offset = offsetof(tide_trace_summary_settings, file),
-     .help = "the trace of a run (tidepool train --trace FILE)"},
+     .offset = offsetof(tide_trace_summary_settings, files),
+     .help =
+         "the trace of a run (tidepool train --trace FILE); or those of its ranks, FILE.rank-0 and so on"},
 };
 
 const tide_option_table tide_trace_summary_options = {
     .command = "tidepool trace summary",
     .title = "one screen: where the time went, what moved, why compute waited",
-    .summary = "usage: tidepool trace summary FILE\n\n"
-               "One screen: where a step's time went, what moved, why compute waited.",
+    .summary = "usage: tidepool trace summary FILE...\n\n"
+               "One screen: where a step's time went, what moved, why compute waited. For the traces of\n"
+               "several ranks of one run: where the time of each went, side by side.",
     .options = summary,
     .count = sizeof summary / sizeof summary[0],
 };
@@ -54,11 +56,11 @@ const tide_option_table tide_trace_html_options = {
 
 static const tide_option perfetto[] = {
     {.name = "FILE",
-     .kind = TIDE_OPTION_TEXT,
+     .kind = TIDE_OPTION_TEXTS,
      .operand = true,
      .required = true,
-     .offset = offsetof(tide_trace_perfetto_settings, file),
-     .help = "the trace"},
+     .offset = offsetof(tide_trace_perfetto_settings, files),
+     .help = "the trace; or those of several ranks of one run, each of which becomes a process"},
     {.name = "-o",
      .kind = TIDE_OPTION_TEXT,
      .required = true,
@@ -71,7 +73,7 @@ const tide_option_table tide_trace_perfetto_options = {
     .command = "tidepool trace perfetto",
     .title = "a file for ui.perfetto.dev: streams, slots, what waited for what",
     .summary =
-        "usage: tidepool trace perfetto FILE -o PATH\n\n"
+        "usage: tidepool trace perfetto FILE... -o PATH\n\n"
         "Writes Chrome's JSON trace events, which ui.perfetto.dev opens: a track for each stream and each "
         "slot,\n"
         "arrows from copies to the ops that needed them, memory and link as counters.",
@@ -135,10 +137,12 @@ const tide_page tide_trace_page = {
                 "2\ta command line that makes no sense; one line on standard error says what would\n"
                 "3\tdiff: B is slower than A by more than --tolerance",
     .files = "FILE\tJSON Lines; share/doc/tidepool/trace.md describes them\n"
+             "FILE.rank-R\tthe trace of rank R of a run of several\n"
              "FILE.step-N\tthe steps of a run that was killed; they are read with FILE",
     .examples = "    tidepool train --model gpt2 --data book.txt --steps 20 --trace run.trace\n"
                 "    tidepool trace summary run.trace\n"
                 "    tidepool trace html run.trace -o run.html\n"
                 "    tidepool trace perfetto run.trace -o run.json\n"
+                "    tidepool trace summary run.trace.rank-*\n"
                 "    tidepool trace diff before.trace run.trace --tolerance 2",
 };

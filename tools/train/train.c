@@ -47,6 +47,12 @@ static const char command_name[] = "tidepool train";
 /* Most steps whose reports wait for their counters: the last one, and one whose updates still run. */
 enum { WAITING_STEPS_MAX = 8 };
 
+/* A step whose line waits for its counters. */
+typedef struct waiting_step {
+    tide_trainer_report report;
+    tide_slowest_rank slowest; /* with several ranks */
+} waiting_step;
+
 typedef struct train_run {
     tide_train_settings settings;
     tide_trainer_options options;
@@ -67,8 +73,8 @@ typedef struct train_run {
     int stop, save_signal; /* signals that some rank has got, as of the last step; 0: none */
     bool of_bytes;         /* the data is text, whose tokens are bytes */
     uint64_t first_step;   /* steps that were done before this run */
-    /* report n is at n % WAITING_STEPS_MAX, for n from `lined` to `reported` - 1 */
-    tide_trainer_report waiting[WAITING_STEPS_MAX];
+    /* step n is at n % WAITING_STEPS_MAX, for n from `lined` to `reported` - 1 */
+    waiting_step waiting[WAITING_STEPS_MAX];
     uint64_t reported;
     uint64_t lined; /* steps whose line is written */
     /* entropy of the tokens' frequencies in the validation data, which a model should beat; NAN until
@@ -249,14 +255,16 @@ static tide_status trainer_open(train_run *run)
 /* ---- 4: steps ---- */
 
 /* Writes a step's line to the console and to the metrics, and its end to the trace. */
-static void step_line(train_run *run, const tide_trainer_report *report, const tide_pool_counters *counters)
+static void step_line(train_run *run, const waiting_step *step, const tide_pool_counters *counters)
 {
+    const tide_trainer_report *report = &step->report;
+    const tide_slowest_rank *slowest = run->ranks.ranks > 1 ? &step->slowest : NULL;
     const uint64_t tokens = tide_trainer_plan_get(run->trainer)->global_batch_tokens;
     bool reader_left;
     tide_progress_step(&run->progress, report, counters);
     if (run->trace != NULL)
-        tide_trace_step(run->trace, report, tokens, counters);
-    if (run->metrics == NULL || tide_metrics_step(run->metrics, report, tokens, counters) == TIDE_OK)
+        tide_trace_step(run->trace, report, slowest, tokens, counters);
+    if (run->metrics == NULL || tide_metrics_step(run->metrics, report, slowest, tokens, counters) == TIDE_OK)
         return;
     if (tide_metrics_lost(run->metrics, &reader_left) == 1)
         tide_progress_warn(&run->progress, "%s; the run goes on without it", tide_message());
@@ -291,7 +299,7 @@ static tide_status nonfinite_advise(const train_run *run, tide_status status)
     snprintf(message, sizeof message, "%s", tide_message());
     const uint64_t last = run->reported - 1;
     const bool updated =
-        run->reported > 0 && run->waiting[last % WAITING_STEPS_MAX].skipped_in_row < run->reported;
+        run->reported > 0 && run->waiting[last % WAITING_STEPS_MAX].report.skipped_in_row < run->reported;
     if (!updated && beginning_of(run) != NULL)
         return tide_fail(status,
                          "%.600s; no update was made before: look for values that are not finite, or far too "
@@ -305,15 +313,31 @@ static tide_status nonfinite_advise(const train_run *run, tide_status status)
                      kept);
 }
 
+/* Looks for signals, which may have come to any rank, and tells all ranks this one's own time for the step;
+ * NULL: there was none. All ranks get the same answers, and so do the same. */
+static tide_status ranks_exchange(train_run *run, waiting_step *step)
+{
+    tide_rank_news news = {.own_seconds = step != NULL ? step->report.own_seconds : (double)NAN,
+                           .stop = tide_stop_number(),
+                           .save_signal = tide_stop_save_take()};
+    const tide_status status =
+        tide_train_ranks_exchange(&run->ranks, &news, step != NULL ? &step->slowest : NULL);
+    run->stop = news.stop;
+    run->save_signal = news.save_signal;
+    return status;
+}
+
 static tide_status step_run(train_run *run)
 {
     assert(run->reported - run->lined < WAITING_STEPS_MAX);
-    tide_status status = tide_trainer_step(run->trainer, &run->waiting[run->reported % WAITING_STEPS_MAX]);
+    waiting_step *step = &run->waiting[run->reported % WAITING_STEPS_MAX];
+    tide_status status = tide_trainer_step(run->trainer, &step->report);
     if (status != TIDE_OK)
         return nonfinite_advise(run, status);
+    status = ranks_exchange(run, step);
     run->reported++;
     counters_take(run);
-    return TIDE_OK;
+    return status;
 }
 
 /* Waits for the last step's updates and writes its line, so that later work counts in no step. */
@@ -396,23 +420,12 @@ static tide_status between_steps(train_run *run)
     return status;
 }
 
-/* Looks for signals, which may have come to any rank. All ranks get the same answer, and so do the same. */
-static tide_status signals_look(train_run *run)
-{
-    run->stop = tide_stop_number();
-    run->save_signal = tide_stop_save_take();
-    const tide_status status = tide_train_ranks_signal(&run->ranks, &run->stop);
-    return status == TIDE_OK ? tide_train_ranks_signal(&run->ranks, &run->save_signal) : status;
-}
-
 static tide_status steps_run(train_run *run)
 {
     const tide_train_state *state = tide_trainer_state(run->trainer);
-    tide_status status = signals_look(run);
+    tide_status status = ranks_exchange(run, NULL);
     while (status == TIDE_OK && state->step < run->settings.trainer.hyper.schedule.steps && run->stop == 0) {
         status = step_run(run);
-        if (status == TIDE_OK)
-            status = signals_look(run);
         if (status == TIDE_OK)
             status = between_steps(run);
     }
@@ -482,18 +495,28 @@ static tide_status export_in_spite(train_run *run, tide_status failure)
     return tide_fail(failure, "%s", message);
 }
 
+/* Names the rank for which the others waited, if there was one. */
+static void straggler_print(train_run *run)
+{
+    char text[TIDE_STRAGGLER_TEXT_BYTES];
+    const double step_seconds = run->progress.sum.seconds / (double)run->progress.lines;
+    if (tide_train_ranks_straggler(&run->ranks, step_seconds, text))
+        tide_progress_line(&run->progress, "%s", text);
+}
+
 static tide_status ending_run(train_run *run)
 {
     uint64_t step = tide_trainer_state(run->trainer)->step;
     tide_status status = steps_settle(run);
     if (status == TIDE_OK)
-        status = signals_look(run);
+        status = ranks_exchange(run, NULL);
     if (status != TIDE_OK)
         return status;
     if (run->stop != 0)
         tide_progress_line(&run->progress, "%s: stopped after step %llu", tide_stop_signal_name(run->stop),
                            (unsigned long long)step);
     tide_progress_end(&run->progress, &tide_trainer_plan_get(run->trainer)->pool);
+    straggler_print(run);
     const bool finished =
         tide_trainer_computes(run->trainer) && step >= run->settings.trainer.hyper.schedule.steps;
     const bool goes_on = finished && run->stop == 0;

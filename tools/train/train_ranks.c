@@ -8,6 +8,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -89,7 +90,10 @@ tide_status tide_train_ranks_join(const tide_train_settings *settings, tide_trai
     snprintf(ranks->name, sizeof ranks->name, "rank %u (host %s): ", options.rank, host);
     ranks->rank = options.rank;
     ranks->ranks = options.ranks;
-    ranks->flags = calloc(options.ranks, sizeof *ranks->flags);
+    ranks->news = calloc(options.ranks, sizeof *ranks->news);
+    ranks->lags = calloc(options.ranks, sizeof *ranks->lags);
+    if (ranks->news == NULL || ranks->lags == NULL)
+        return tide_fail(TIDE_ERROR_NO_MEMORY, "no memory for %u ranks", options.ranks);
     tide_status status = redirect(settings->log_folder, options.rank);
     if (status == TIDE_OK)
         status = tide_comm_socket_create(&options, &ranks->comm);
@@ -99,9 +103,11 @@ tide_status tide_train_ranks_join(const tide_train_settings *settings, tide_trai
 void tide_train_ranks_leave(tide_train_ranks *ranks)
 {
     tide_comm_destroy(ranks->comm);
-    free(ranks->flags);
+    free(ranks->news);
+    free(ranks->lags);
     ranks->comm = NULL;
-    ranks->flags = NULL;
+    ranks->news = NULL;
+    ranks->lags = NULL;
 }
 
 /* Exchange a number with all ranks and set it to the least; sets *differ to whether they differ. */
@@ -139,17 +145,54 @@ tide_status tide_train_ranks_share(tide_train_ranks *ranks, tide_trainer_options
     return status;
 }
 
-tide_status tide_train_ranks_signal(tide_train_ranks *ranks, int *mine)
+/* Note which rank was the slowest. */
+static void count_step(tide_train_ranks *ranks, tide_slowest_rank *slowest)
+{
+    double sum = 0;
+    *slowest = (tide_slowest_rank){0, ranks->news[0].own_seconds};
+    for (uint32_t rank = 0; rank < ranks->ranks; rank++) {
+        const double seconds = ranks->news[rank].own_seconds;
+        sum += seconds;
+        if (seconds > slowest->seconds)
+            *slowest = (tide_slowest_rank){rank, seconds};
+    }
+    ranks->steps++;
+    ranks->lags[slowest->rank].steps++;
+    ranks->lags[slowest->rank].seconds += slowest->seconds - (sum - slowest->seconds) / (ranks->ranks - 1);
+}
+
+tide_status tide_train_ranks_exchange(tide_train_ranks *ranks, tide_rank_news *news,
+                                      tide_slowest_rank *slowest)
 {
     if (ranks->ranks == 1)
         return TIDE_OK;
-    int *all = calloc(ranks->ranks, sizeof *all);
-    if (all == NULL)
-        return tide_fail(TIDE_ERROR_NO_MEMORY, "no memory for %u ranks", ranks->ranks);
-    const tide_status status = tide_comm_exchange(ranks->comm, mine, sizeof *mine, all);
-    *mine = 0;
-    for (uint32_t rank = 0; rank < ranks->ranks && status == TIDE_OK && *mine == 0; rank++)
-        *mine = all[rank];
-    free(all);
-    return status;
+    const tide_status status = tide_comm_exchange(ranks->comm, news, sizeof *news, ranks->news);
+    if (status != TIDE_OK)
+        return status;
+    if (!isnan(news->own_seconds))
+        count_step(ranks, slowest);
+    news->stop = news->save_signal = 0;
+    for (uint32_t rank = ranks->ranks; rank-- > 0;) {
+        const tide_rank_news *of = &ranks->news[rank];
+        news->stop = of->stop != 0 ? of->stop : news->stop;
+        news->save_signal = of->save_signal != 0 ? of->save_signal : news->save_signal;
+    }
+    return TIDE_OK;
+}
+
+bool tide_train_ranks_straggler(const tide_train_ranks *ranks, double step_seconds,
+                                char text[TIDE_STRAGGLER_TEXT_BYTES])
+{
+    const double least_part = 0.1;
+    for (uint32_t rank = 0; ranks->ranks > 1 && rank < ranks->ranks; rank++) {
+        const tide_rank_lag *lag = &ranks->lags[rank];
+        if (lag->steps <= ranks->steps / 2)
+            continue;
+        const double part = lag->seconds / (double)lag->steps / step_seconds;
+        snprintf(text, TIDE_STRAGGLER_TEXT_BYTES,
+                 "rank %u was the slowest in %llu of %llu steps, by %.0f%% of a step", rank,
+                 (unsigned long long)lag->steps, (unsigned long long)ranks->steps, 100 * part);
+        return part > least_part;
+    }
+    return false;
 }

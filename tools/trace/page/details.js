@@ -7,6 +7,7 @@ const CAUSE_TEXTS = {
     update: 'What the op needs was waiting for its optimizer step or restore, or was in it.',
     norm: 'The step before was not over until its gradient norm was on the host.',
     map: 'What the op needs was being mapped, or a slot for it unmapped.',
+    peer: 'The ranks were adding their gradients, or other ranks had not come to that yet.',
     caller: 'Nothing held the op up: the caller was late to enqueue its next kernel.',
 };
 const HISTORY_MOST = 200;

@@ -38,7 +38,7 @@ class Picture {
         };
         this.colors = { ...palette, css: palette.states,
             words: { page: word(palette.page), states: palette.states.map(word) },
-            ops, stalls: Array.from({ length: 6 }, () => ({ fill: palette.stall, ink: palette.stallInk })), up, down,
+            ops, stalls: Object.keys(CAUSE_TEXTS).map(() => ({ fill: palette.stall, ink: palette.stallInk })), up, down,
             lanes: { compute: ops, in: one(up, '#1c1e21', palette.states[ON_HOST]), out: one(down),
                 update: one(update), host: one(update),
                 map: one(palette.ops[1], palette.inks[1]), caller: one(palette.states[ON_HOST], palette.ink) } };
