@@ -86,6 +86,8 @@ tide_status tide_train_ranks_join(const tide_train_settings *settings, tide_trai
     if (status_of_place != TIDE_OK || options.ranks == 1)
         return status_of_place;
     ranks->on_this_host = 0;
+    ranks->are_bound =
+        !tide_launch_is_rank() && (long)tide_topology_processors() < sysconf(_SC_NPROCESSORS_ONLN);
     (void)gethostname(host, sizeof host - 1);
     snprintf(ranks->name, sizeof ranks->name, "rank %u (host %s): ", options.rank, host);
     ranks->rank = options.rank;
@@ -130,18 +132,19 @@ tide_status tide_train_ranks_share(tide_train_ranks *ranks, tide_trainer_options
 {
     if (ranks->ranks == 1)
         return TIDE_OK;
-    bool differ;
-    uint64_t free_bytes = tide_topology_available_bytes() / ranks->on_this_host;
-    options->pool.ranks.comm = ranks->comm;
-    if (options->pool.threads == 0)
-        options->pool.threads = tide_max_u32(tide_topology_processors() / ranks->on_this_host, 1);
+    const uint64_t free_bytes = tide_topology_available_bytes() / ranks->on_this_host;
     uint64_t threads = options->pool.threads;
-    /* also a barrier: no rank takes memory before all have looked */
-    tide_status status = take_least(ranks, &free_bytes, &differ);
-    if (status == TIDE_OK)
-        status = take_least(ranks, &threads, &ranks->threads_differ);
+    options->pool.ranks.comm = ranks->comm;
     if (options->pool.free_memory_bytes == 0)
         options->pool.free_memory_bytes = free_bytes;
+    if (options->pool.threads == 0)
+        threads = tide_max_u32(tide_topology_processors() / (ranks->are_bound ? 1 : ranks->on_this_host), 1);
+    /* also a barrier: no rank takes memory before all have looked how much is free */
+    const tide_status status = take_least(ranks, &threads, &ranks->threads_differ);
+    if (options->pool.threads == 0) { /* the same number for all, whatever the hosts */
+        options->pool.threads = (uint32_t)threads;
+        ranks->threads_differ = false;
+    }
     return status;
 }
 

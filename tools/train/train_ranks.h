@@ -23,6 +23,7 @@ typedef struct tide_train_ranks {
     uint32_t on_this_host; /* ranks, this one included */
     tide_comm *comm;       /* NULL: a run by itself */
     char name[96];         /* "rank 3 (host b): "; "" for a run by itself */
+    bool are_bound;        /* mpirun, say, has given each rank processors of its own */
     bool threads_differ;   /* so that results are not those of one rank */
     tide_rank_news *news;  /* [ranks] of the last exchange */
     tide_rank_lag *lags;   /* [ranks] */
