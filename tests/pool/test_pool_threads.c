@@ -319,6 +319,8 @@ static void *run_rank(void *of)
     }
     if (at->status == TIDE_OK)
         at->status = tide_pool_drain(pool);
+    if (pool != NULL)
+        pool->context.device->ops->set_fault(pool->context.device, 0, 0);
     if (at->status == TIDE_OK) /* else a rank may end before another's last update fails */
         at->status = tide_comm_barrier(at->comm);
     if (at->status == TIDE_OK)
