@@ -674,6 +674,7 @@ int tide_command_train(int count, char *const *arguments)
     status = train(&run);
     tide_progress_close(&run.progress);
     if (status != TIDE_OK) {
+    tide_launch_take_signals();
         tide_comm_abort(run.ranks.comm, tide_message());
         exit_status = failure_print(&run, status);
         steps_rescue(&run, status);
