@@ -535,6 +535,7 @@ static tide_status files_check(const tide_train_settings *settings)
         {"--trace", settings->trace, TIDE_FILE_TRACE},
         {"--checkpoint", settings->checkpoint, TIDE_FILE_PLAIN},
         {"--export", settings->export, TIDE_FILE_PLAIN},
+        {"--log-dir", settings->log_folder, TIDE_FILE_LOGS},
     };
     return tide_file_uses_check(command_name, reads, sizeof reads / sizeof reads[0], writes,
                                 sizeof writes / sizeof writes[0]);
@@ -667,8 +668,11 @@ int tide_command_train(int count, char *const *arguments)
     tide_status status = tide_train_settings_parse(count, arguments, &run.settings);
     if (status != TIDE_OK)
         return tide_command_failed(command_name, status);
-    if (run.settings.ranks > 1 && !tide_launch_is_rank())
-        return tide_launch_ranks(run.settings.ranks, count, arguments);
+    if (run.settings.ranks > 1 && !tide_launch_is_rank()) {
+        status = files_check(&run.settings); /* the ranks empty their logs before they look */
+        return status == TIDE_OK ? tide_launch_ranks(run.settings.ranks, count, arguments)
+                                 : tide_command_failed(command_name, status);
+    }
     tide_stop_install_run();
     int exit_status = TIDE_EXIT_OK;
     status = train(&run);

@@ -65,9 +65,9 @@ tide_status tide_train_ranks_join(const tide_train_settings *settings, tide_trai
     ranks->rank = options.rank;
     ranks->ranks = options.ranks;
     ranks->flags = calloc(options.ranks, sizeof *ranks->flags);
-    status = redirect(settings->log_folder, options.rank);
-    if (status == TIDE_OK)
-        status = tide_comm_socket_create(&options, &ranks->comm);
+    status = tide_comm_socket_create(&options, &ranks->comm);
+    if (status == TIDE_OK) /* only now, since the others learn why it fails */
+        status = redirect(settings->log_folder, options.rank);
     return status == TIDE_OK ? count_neighbours(ranks, host) : status;
 }
 
