@@ -125,15 +125,17 @@ class Live:
                 return True
         return False
 
+    def children(self):
+        parent = b"%d" % self.process.pid
+        stats = {pid: process_file(pid, "stat").rpartition(b")")[2].split() for pid in processes()}
+        return [pid for pid, stat in stats.items() if stat[1:2] == [parent]]
+
     def pid_of(self, rank):
         """The process of a rank, "launcher" for the one that started it."""
         if rank == "launcher":
             return self.process.pid
-        for pid in processes():
-            if (
-                process_file(pid, "stat").rpartition(b")")[2].split()[1:2] == [b"%d" % self.process.pid]
-                and environment(pid).get(b"TIDEPOOL_RANK") == b"%d" % rank
-            ):
+        for pid in self.children():
+            if environment(pid).get(b"TIDEPOOL_RANK") == b"%d" % rank:
                 return pid
         raise LookupError(f"rank {rank} does not run")
 
@@ -348,6 +350,33 @@ def saves(bench):
     )
 
 
+def starting(bench):
+    """A signal that comes as soon as the ranks are there stops them as a later one does. One that their parent
+    ignores is none of theirs."""
+    good = []
+    for _ in range(4):
+        live = Live(bench, *tiny(bench, "--ranks", 4, steps=1000000))
+        while len(live.children()) < 4 and live.process.poll() is None:
+            pass
+        live.send("launcher", signal.SIGTERM)
+        live.end()
+        good.append(
+            live.status == 0 and live.err == "" and not live.left and "SIGTERM: stopped after" in live.out
+        )
+        if not good[-1]:
+            break
+    bench.tap.ok(all(good), "SIGTERM while the ranks start", live)
+
+    def deaf():
+        die_with_parent()
+        signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+
+    run = Run(
+        ["timeout", "-s", "KILL", str(GUARD_S), *bench.command(*tiny(bench, "--ranks", 2))], limits=deaf
+    )
+    bench.tap.ok(run.status == 0 and "step 6/6" in run.out, "a parent that ignores the ends of children", run)
+
+
 # ---- refusals ----
 
 
@@ -414,6 +443,45 @@ def refusals(bench):
     refused(bench, "a foreign run", 1, "seed", *two, "--checkpoint", saved, "--resume")
     refused(bench, "a small device budget", 1, "device budget .* least", *two, "--device-memory", "1MiB")
     refused(bench, "a small host budget", 1, "host budget .* least", *two, "--host-memory", "64KiB")
+
+
+def refused_logs(bench):
+    """Logs and traces of the ranks are outputs as others are: they may not be an input or another output."""
+    folder, missing, trace = bench.folder / "own", bench.folder / "missing", bench.folder / "own" / "trace"
+    folder.mkdir()
+    two = tiny(bench, "--sum-groups", 2, "--ranks", 2)
+    refused(bench, "a log folder that is not there", 1, f"{missing}/rank-1.log", *two, "--log-dir", missing)
+    for name in ("rank-1.log", "trace.rank-0", "trace.rank-1", "trace.rank-1.step-2"):
+        data = folder / name
+        data.write_bytes(bench.text.read_bytes())
+        option = ("--log-dir", folder) if "log" in name else ("--trace", trace)
+        given = tiny(bench, "--sum-groups", 2, "--ranks", 2, *option, data=data)
+        refused(bench, f"data called {name}", 2, f"--data {data}.*{option[0]}", *given)
+        refused(
+            bench,
+            f"metrics called {name}",
+            2,
+            f"--metrics {data}.*{option[0]}",
+            *two,
+            *option,
+            "--metrics",
+            data,
+        )
+        data.unlink()
+        refused(
+            bench,
+            f"new metrics called {name}",
+            2,
+            f"--metrics {data}.*{option[0]}",
+            *two,
+            *option,
+            "--metrics",
+            data,
+        )
+    run = bench.run(*two, "--log-dir", folder, "--checkpoint", folder, "--trace", folder / "other")
+    bench.tap.ok(
+        run.status == 0 and saved_step(bench, folder) == 6, "one folder for logs and checkpoints", run
+    )
 
 
 # ---- deaths ----
@@ -538,6 +606,8 @@ def outputs(bench):
             bench,
             "--eval-every",
             3,
+            "--export",
+            bench.folder / "exported",
             "--sample",
             4,
             "--trace",
@@ -584,6 +654,7 @@ def outputs(bench):
         list(told) == ["rank-1.log", "rank-2.log", "rank-3.log"]
         and all(
             "where every byte goes" in text and "validation after step 3" in text and "sample of 4" in text
+            and "export" not in text
             for text in told.values()
         ),
         "the lines of the other ranks are in files",
@@ -671,7 +742,19 @@ def main():
     os.environ[name] = value
     bench = Bench(sys.argv[1], full=False)
     try:
-        for section in (bits, resume, stops, saves, refusals, deaths, pause, outputs, strangers):
+        for section in (
+            bits,
+            resume,
+            stops,
+            saves,
+            starting,
+            refusals,
+            refused_logs,
+            deaths,
+            pause,
+            outputs,
+            strangers,
+        ):
             begun = time.monotonic()
             section(bench)
             print(f"# {section.__name__}: {time.monotonic() - begun:.1f} s")

@@ -503,7 +503,7 @@ static tide_status ending_run(train_run *run)
         status = ending_save(run);
     if (finished && run->settings.export != NULL && run->ranks.rank == 0)
         status = status == TIDE_OK ? export(run) : export_in_spite(run, status);
-    else if (status == TIDE_OK && run->settings.export != NULL)
+    else if (status == TIDE_OK && !finished && run->settings.export != NULL)
         tide_progress_line(&run->progress, "nothing was exported: the run is not done");
     if (status == TIDE_OK && goes_on && run->settings.eval_every != 0 && !run->settings.keep_best)
         status = evaluate(run);
@@ -674,11 +674,11 @@ int tide_command_train(int count, char *const *arguments)
                                  : tide_command_failed(command_name, status);
     }
     tide_stop_install_run();
+    tide_launch_take_signals();
     int exit_status = TIDE_EXIT_OK;
     status = train(&run);
     tide_progress_close(&run.progress);
     if (status != TIDE_OK) {
-    tide_launch_take_signals();
         tide_comm_abort(run.ranks.comm, tide_message());
         exit_status = failure_print(&run, status);
         steps_rescue(&run, status);
