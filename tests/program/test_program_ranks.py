@@ -351,8 +351,8 @@ def saves(bench):
 
 
 def starting(bench):
-    """A signal that comes as soon as the ranks are there stops them as a later one does. One that their parent
-    ignores is none of theirs."""
+    """A signal that comes as soon as the ranks are there stops them as a later one does. A parent may ignore
+    the ends of its children."""
     good = []
     for _ in range(4):
         live = Live(bench, *tiny(bench, "--ranks", 4, steps=1000000))
@@ -653,7 +653,9 @@ def outputs(bench):
     bench.tap.ok(
         list(told) == ["rank-1.log", "rank-2.log", "rank-3.log"]
         and all(
-            "where every byte goes" in text and "validation after step 3" in text and "sample of 4" in text
+            "where every byte goes" in text
+            and "validation after step 3" in text
+            and "sample of 4" in text
             and "export" not in text
             for text in told.values()
         ),

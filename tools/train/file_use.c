@@ -154,7 +154,7 @@ static bool skip_numbered(const char **text, const char *word)
     return digits > 0;
 }
 
-/* Whether this is what follows a trace's name in those of the files beside it. */
+/* Whether a trace's name with this ending is that of a file beside it. */
 static bool is_trace_ending(const char *ending)
 {
     const bool of_rank = skip_numbered(&ending, ".rank-"), of_step = skip_numbered(&ending, ".step-");
