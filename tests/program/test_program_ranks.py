@@ -125,6 +125,15 @@ class Live:
                 return True
         return False
 
+    def await_error(self, part):
+        """Waits for words on standard error; false if the run ends before. Its output has space meanwhile."""
+        fcntl.fcntl(self.process.stdout, fcntl.F_SETPIPE_SZ, 1 << 20)
+        while self.process.poll() is None:
+            if part.encode() in os.pread(self.err_file.fileno(), 1 << 20, 0):
+                return True
+            time.sleep(0.01)
+        return False
+
     def children(self):
         parent = b"%d" % self.process.pid
         stats = {pid: process_file(pid, "stat").rpartition(b")")[2].split() for pid in processes()}
@@ -330,7 +339,7 @@ def saves(bench):
     goes_on = live.await_line("step ")
     live.send("launcher", signal.SIGTERM)
     live.end()
-    steps = [int(step) for step in re.findall(rf"^saved {saved}/step-(\d+)", live.out, re.MULTILINE)]
+    steps = [int(step) for step in re.findall(rf"^saved {saved}/step-(\d+)", live.out, re.MULTILINE)] or [0]
     bench.tap.ok(
         found
         and goes_on
@@ -367,14 +376,40 @@ def starting(bench):
             break
     bench.tap.ok(all(good), "SIGTERM while the ranks start", live)
 
-    def deaf():
-        die_with_parent()
-        signal.signal(signal.SIGCHLD, signal.SIG_IGN)
-
-    run = Run(
-        ["timeout", "-s", "KILL", str(GUARD_S), *bench.command(*tiny(bench, "--ranks", 2))], limits=deaf
-    )
+    deaf = ["timeout", "-s", "KILL", str(GUARD_S), "sh", "-c", 'trap "" CHLD; exec "$@"', "sh"]
+    run = Run([*deaf, *bench.command(*tiny(bench, "--ranks", 2))])
     bench.tap.ok(run.status == 0 and "step 6/6" in run.out, "a parent that ignores the ends of children", run)
+
+
+def saves_late(bench):
+    """A file where the checkpoint folder should be, for a while: the last save fails and is tried again."""
+    saved, away, log = bench.folder / "late", bench.folder / "away", bench.folder / "late-log"
+    log.mkdir()
+    for comes_back, patience in ((True, GUARD_S), (False, 1)):
+        options = tiny(bench, "--checkpoint", saved, "--resume", "--save-patience", patience, steps=1000000)
+        live = Live(bench, *options, "--ranks", 2, "--log-dir", log)
+        live.await_line("step ")
+        saved.rename(away)
+        saved.write_text("in the way")
+        live.send("launcher", signal.SIGTERM)
+        told = comes_back and live.await_error("tried again for")
+        if comes_back:
+            saved.unlink()
+            away.rename(saved)
+        live.end()
+        if comes_back:
+            good = told and live.status == 0 and live.out.splitlines()[-1].startswith(f"saved {saved}/step-")
+            bench.tap.ok(good and saved_step(bench, saved) > 0, "a save that fails is tried again", live)
+        else:
+            lines = live.err.splitlines()
+            bench.tap.ok(
+                live.status == 1
+                and not live.left
+                and [line.partition(":")[0].partition(" (")[0] for line in lines].count("rank 1") <= 1
+                and all("can't be" in line or "is not saved" in line for line in lines),
+                "without success all ranks give up, status 1",
+                live,
+            )
 
 
 # ---- refusals ----
@@ -673,6 +708,17 @@ def outputs(bench):
         "a new run replaces them",
         run,
     )
+    (bench.folder / "full.rank-1").symlink_to("/dev/full")
+    run = one_line(
+        bench,
+        "a trace that rank 1 can't write",
+        1,
+        "full.rank-1: can't be written: No space",
+        *tiny(bench, "--ranks", 2, "--trace", bench.folder / "full"),
+    )
+    bench.tap.ok(
+        "step 6/6" in run.out and (bench.folder / "full.rank-0").is_file(), "rank 0 has its own", run
+    )
 
 
 # ---- strangers ----
@@ -749,6 +795,7 @@ def main():
             resume,
             stops,
             saves,
+            saves_late,
             starting,
             refusals,
             refused_logs,
