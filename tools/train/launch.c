@@ -199,7 +199,7 @@ static void reap(launch *l)
 /* Kills the ranks that still run long after one has failed: they hang. */
 static void kill_survivors(launch *l)
 {
-    if (l->failed_s == 0 || tide_clock_seconds() - l->failed_s < survivors_seconds)
+    if (l->running == 0 || l->failed_s == 0 || tide_clock_seconds() - l->failed_s < survivors_seconds)
         return;
     fprintf(stderr, "tidepool train: %u rank%s still run%s %.0f s after one has failed: killed\n", l->running,
             l->running == 1 ? "" : "s", l->running == 1 ? "s" : "", survivors_seconds);
