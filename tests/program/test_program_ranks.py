@@ -376,7 +376,10 @@ def starting(bench):
             break
     bench.tap.ok(all(good), "SIGTERM while the ranks start", live)
 
-    deaf = ["timeout", "-s", "KILL", str(GUARD_S), "sh", "-c", 'trap "" CHLD; exec "$@"', "sh"]
+    ignores = (
+        "import os, signal as s, sys; s.signal(s.SIGCHLD, s.SIG_IGN); os.execv(sys.argv[1], sys.argv[1:])"
+    )
+    deaf = ["timeout", "-s", "KILL", str(GUARD_S), sys.executable, "-c", ignores]
     run = Run([*deaf, *bench.command(*tiny(bench, "--ranks", 2))])
     bench.tap.ok(run.status == 0 and "step 6/6" in run.out, "a parent that ignores the ends of children", run)
 
