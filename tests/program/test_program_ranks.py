@@ -267,6 +267,22 @@ def resume(bench):
     )
 
 
+def resume_elsewhere(bench):
+    """The best loss of another folder does not count in a new one, where the first is the best."""
+    first, second = bench.folder / "best-first", bench.folder / "best-second"
+    best = ["--keep-best", "--eval-every", 2, "--ranks", 2, "--sum-groups", 2]
+    run = bench.run(*tiny(bench, *best, "--checkpoint", first, steps=4))
+    bench.tap.ok(run.status == 0 and saved_step(bench, first) == 4, "2 ranks keep the best checkpoint", run)
+    still = ["--lr", 0, "--resume-from", first / "step-4", "--checkpoint", second]
+    run = bench.run(*tiny(bench, *best, *still, steps=8))
+    told = Run([bench.program, "checkpoint", second, "--json"])
+    bench.tap.ok(
+        run.status == 0 and '"best_step":6,' in told.out,
+        "ranks that resume from another folder have no best loss yet",
+        f"{run}\n{told}",
+    )
+
+
 # ---- signals ----
 
 
@@ -796,6 +812,7 @@ def main():
         for section in (
             bits,
             resume,
+            resume_elsewhere,
             stops,
             saves,
             saves_late,
