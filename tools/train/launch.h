@@ -27,8 +27,8 @@ TIDE_NODISCARD tide_status tide_launch_read(tide_comm_socket_options *options);
 
 /* Start `ranks` ranks with this command line (the words behind "tidepool train"), pass signals on to them, and
  * return when all have ended: TIDE_EXIT_USAGE if a rank did with that, else the exit status of the first rank
- * that failed, by number, 0 if none did. If a rank was killed, prints a line. If others still run a minute
- * after one has failed, kills them. When this process dies, the ranks get SIGTERM. */
+ * that failed, by number, 0 if none did. If a rank was killed, prints a line. If others still run 75
+ * seconds after one has failed, kills them. When this process dies, the ranks get SIGTERM. */
 int tide_launch_ranks(uint32_t ranks, int count, char *const *arguments);
 
 #endif
