@@ -499,4 +499,5 @@ def main():
         bench.close()
 
 
-main()
+if __name__ == "__main__":
+    main()

@@ -145,21 +145,32 @@ tide_status tide_file_is_same(const char *a, const char *b, bool *same)
 
 /* ---- the files in a folder ---- */
 
-static bool is_number(const char *text)
+/* Skips `word` and a number behind it at *text; false: they are not there, and *text stays. */
+static bool skip_numbered(const char **text, const char *word)
 {
-    return text[0] != '\0' && strspn(text, "0123456789") == strlen(text);
+    const size_t length = strlen(word);
+    const size_t digits = strncmp(*text, word, length) == 0 ? strspn(*text + length, "0123456789") : 0;
+    *text += digits > 0 ? length + digits : 0;
+    return digits > 0;
+}
+
+/* Whether a trace's name with this ending is that of a file beside it. */
+static bool is_trace_ending(const char *ending)
+{
+    const bool of_rank = skip_numbered(&ending, ".rank-"), of_step = skip_numbered(&ending, ".step-");
+    return (of_rank || of_step) && *ending == '\0';
 }
 
 /* Whether a command that is given the folder (or the trace called `base`) also reads or writes the file
  * `name` in it. */
 static bool takes(tide_file_kind kind, const char *base, const char *name)
 {
-    static const char middle[] = ".step-";
     const size_t length = strlen(base);
     switch (kind) {
     case TIDE_FILE_TRACE:
-        return strncmp(name, base, length) == 0 && strncmp(name + length, middle, sizeof middle - 1) == 0 &&
-               is_number(name + length + sizeof middle - 1);
+        return strncmp(name, base, length) == 0 && is_trace_ending(name + length);
+    case TIDE_FILE_LOGS:
+        return skip_numbered(&name, "rank-") && strcmp(name, ".log") == 0;
     case TIDE_FILE_DATA:
         return fnmatch("?*.bin", name, FNM_PERIOD) == 0;
     case TIDE_FILE_MODEL:
@@ -269,7 +280,7 @@ static tide_status folder_check(const looking *it)
     return status;
 }
 
-/* Checks the files that belong to the place `owner`: a trace's segments, a folder's shards. */
+/* Checks the files that belong to the place `owner`: a trace's segments, a folder's shards or logs. */
 static tide_status parts_check(looking it, const place *owner)
 {
     char folder[TIDE_CHECKPOINT_PATH_BYTES];
@@ -293,13 +304,19 @@ static tide_status parts_check(looking it, const place *owner)
 
 /* ---- all uses together ---- */
 
+/* Whether the place is a folder in which others may write, too. */
+static bool is_shared(const place *one)
+{
+    return one->use->kind == TIDE_FILE_RUN || one->use->kind == TIDE_FILE_LOGS;
+}
+
 static tide_status place_check(looking it, const place *one)
 {
     const size_t number = (size_t)(one - it.places);
     it.owner = one->use;
     for (size_t i = number < it.read_count ? it.read_count : number + 1; i < it.count; i++) {
         const place *write = &it.places[i];
-        if (one->use->kind != TIDE_FILE_RUN && is_same(write, one))
+        if (!is_shared(one) && !is_shared(write) && is_same(write, one))
             return refuse(&it, write->use, one->use->path);
     }
     it.first = number < it.read_count ? it.read_count : 0;

@@ -17,9 +17,11 @@
 
 typedef enum tide_file_kind {
     TIDE_FILE_PLAIN = 0, /* a file, or a folder that the command creates */
-    TIDE_FILE_TRACE,     /* a file, and its segments PATH.step-N beside it */
-    TIDE_FILE_DATA,      /* a file, or a folder of shards */
-    TIDE_FILE_MODEL,     /* a file, or a folder with a model */
+    /* a file, and beside it its segments PATH.step-N, and those files of several ranks, PATH.rank-R */
+    TIDE_FILE_TRACE,
+    TIDE_FILE_LOGS,  /* the files rank-R.log in a folder that may hold others */
+    TIDE_FILE_DATA,  /* a file, or a folder of shards */
+    TIDE_FILE_MODEL, /* a file, or a folder with a model */
     /* a folder of checkpoints: the files in each of them, and the source model's files that a run keeps
      * beside them */
     TIDE_FILE_RUN,

@@ -16,7 +16,9 @@
 #include <time.h>
 #include <unistd.h>
 
-static const double survivors_seconds = 60;
+/* More than ranks wait for each other at the start (tide_comm_socket_options.timeout_seconds), and then say
+ * which are missing. */
+static const double survivors_seconds = 75;
 
 enum { TOKEN_BYTES = 16, RUNNING = -1 };
 
@@ -32,14 +34,32 @@ typedef struct launch {
     uint16_t port;
     char token[2 * TOKEN_BYTES + 1];
     double failed_s; /* when a rank was first seen to have failed; 0: none has */
-    sigset_t before; /* signals that were blocked before */
 } launch;
+
+/* Those that the launcher waits for: the end of a rank, and what it passes on to all ranks. */
+static sigset_t signals_awaited(void)
+{
+    static const int passed_on[] = {SIGINT, SIGTERM, SIGHUP, SIGXCPU, SIGUSR1, SIGUSR2};
+    sigset_t awaited;
+    sigemptyset(&awaited);
+    sigaddset(&awaited, SIGCHLD);
+    for (size_t i = 0; i < sizeof passed_on / sizeof passed_on[0]; i++)
+        sigaddset(&awaited, passed_on[i]);
+    return awaited;
+}
 
 /* --- a rank's part --- */
 
 bool tide_launch_is_rank(void)
 {
     return getenv("TIDEPOOL_RANK") != NULL;
+}
+
+void tide_launch_take_signals(void)
+{
+    const sigset_t awaited = signals_awaited();
+    if (tide_launch_is_rank())
+        sigprocmask(SIG_UNBLOCK, &awaited, NULL);
 }
 
 static tide_status read_number(const char *name, unsigned long most, unsigned long *number)
@@ -123,7 +143,6 @@ static void become(const launch *l, uint32_t rank, pid_t parent, char **words)
         set_number("TIDEPOOL_LISTENER", (unsigned long)l->listener);
     else
         close(l->listener);
-    sigprocmask(SIG_SETMASK, &l->before, NULL);
     execv("/proc/self/exe", words);
     fprintf(stderr, "tidepool train: rank %u: can't start the program again: %s\n", rank, strerror(errno));
     _exit(TIDE_EXIT_FAILURE);
@@ -182,7 +201,7 @@ static void reap(launch *l)
 /* Kills the ranks that still run long after one has failed: they hang. */
 static void kill_survivors(launch *l)
 {
-    if (l->failed_s == 0 || tide_clock_seconds() - l->failed_s < survivors_seconds)
+    if (l->running == 0 || l->failed_s == 0 || tide_clock_seconds() - l->failed_s < survivors_seconds)
         return;
     fprintf(stderr, "tidepool train: %u rank%s still run%s %.0f s after one has failed: killed\n", l->running,
             l->running == 1 ? "" : "s", l->running == 1 ? "s" : "", survivors_seconds);
@@ -202,23 +221,25 @@ static void wait_for_all(launch *l, const sigset_t *awaited)
     }
 }
 
-static int first_failure(const launch *l)
+/* A wrong command line ends all ranks. Those that another one tells of it before they see it end with another
+ * status. */
+static int exit_status(const launch *l)
 {
-    for (uint32_t rank = 0; rank < l->ranks; rank++)
-        if (l->children[rank].status != TIDE_EXIT_OK)
-            return l->children[rank].status;
-    return TIDE_EXIT_OK;
+    int first = TIDE_EXIT_OK;
+    for (uint32_t rank = 0; rank < l->ranks; rank++) {
+        const int status = l->children[rank].status;
+        if (status == TIDE_EXIT_USAGE)
+            return status;
+        first = first == TIDE_EXIT_OK ? status : first;
+    }
+    return first;
 }
 
 static int run(launch *l, char **words)
 {
-    static const int passed_on[] = {SIGINT, SIGTERM, SIGHUP, SIGXCPU, SIGUSR1, SIGUSR2};
-    sigset_t awaited;
-    sigemptyset(&awaited);
-    sigaddset(&awaited, SIGCHLD);
-    for (size_t i = 0; i < sizeof passed_on / sizeof passed_on[0]; i++)
-        sigaddset(&awaited, passed_on[i]);
-    sigprocmask(SIG_BLOCK, &awaited, &l->before);
+    const sigset_t awaited = signals_awaited();
+    sigprocmask(SIG_BLOCK, &awaited, NULL);
+    (void)signal(SIGCHLD, SIG_DFL); /* where it is ignored, children end without a trace */
     tide_status status = make_token(l->token);
     if (status == TIDE_OK)
         status = listen_here(l);
@@ -227,23 +248,23 @@ static int run(launch *l, char **words)
     if (l->listener >= 0)
         close(l->listener);
     wait_for_all(l, &awaited);
-    return status == TIDE_OK ? first_failure(l) : tide_command_failed("tidepool train", status);
+    return status == TIDE_OK ? exit_status(l) : tide_command_failed("tidepool train", status);
 }
 
 int tide_launch_ranks(uint32_t ranks, int count, char *const *arguments)
 {
     launch l = {.ranks = ranks, .listener = -1, .children = calloc(ranks, sizeof *l.children)};
     char **words = calloc((size_t)count + 3, sizeof *words);
-    int exit_status = TIDE_EXIT_FAILURE;
+    int result = TIDE_EXIT_FAILURE;
     if (l.children != NULL && words != NULL) {
         static char program[] = "tidepool", command[] = "train";
         words[0] = program;
         words[1] = command;
         memcpy(words + 2, arguments, (size_t)count * sizeof *words);
-        exit_status = run(&l, words);
+        result = run(&l, words);
     } else
-        exit_status = tide_command_failed("tidepool train", tide_fail(TIDE_ERROR_NO_MEMORY, "no memory"));
+        result = tide_command_failed("tidepool train", tide_fail(TIDE_ERROR_NO_MEMORY, "no memory"));
     free(l.children);
     free(words);
-    return exit_status;
+    return result;
 }

@@ -17,14 +17,18 @@
 /* Was this process started as a rank? */
 bool tide_launch_is_rank(void);
 
+/* In a rank: let signals come. Ranks start with those blocked that end a run or make it save, since one rank
+ * that such a signal ends before it has handlers would leave the others waiting for it. */
+void tide_launch_take_signals(void);
+
 /* Set what the launcher told this rank. The token's text is static. ARGUMENT: a variable is missing or
  * wrong. */
 TIDE_NODISCARD tide_status tide_launch_read(tide_comm_socket_options *options);
 
 /* Start `ranks` ranks with this command line (the words behind "tidepool train"), pass signals on to them,
- * and return when all have ended: the exit status of the first rank that failed, by number, or 0. If a rank
- * was killed, prints a line. If others still run a minute after one has failed, kills them. When this process
- * dies, the ranks get SIGTERM. */
+ * and return when all have ended: TIDE_EXIT_USAGE if a rank did with that, else the exit status of the first
+ * rank that failed, by number, 0 if none did. If a rank was killed, prints a line. If others still run 75
+ * seconds after one has failed, kills them. When this process dies, the ranks get SIGTERM. */
 int tide_launch_ranks(uint32_t ranks, int count, char *const *arguments);
 
 #endif

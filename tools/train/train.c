@@ -526,7 +526,7 @@ static tide_status ending_run(train_run *run)
         status = ending_save(run);
     if (finished && run->settings.export != NULL && run->ranks.rank == 0)
         status = status == TIDE_OK ? export(run) : export_in_spite(run, status);
-    else if (status == TIDE_OK && run->settings.export != NULL)
+    else if (status == TIDE_OK && !finished && run->settings.export != NULL)
         tide_progress_line(&run->progress, "nothing was exported: the run is not done");
     if (status == TIDE_OK && goes_on && run->settings.eval_every != 0 && !run->settings.keep_best)
         status = evaluate(run);
@@ -558,6 +558,7 @@ static tide_status files_check(const tide_train_settings *settings)
         {"--trace", settings->trace, TIDE_FILE_TRACE},
         {"--checkpoint", settings->checkpoint, TIDE_FILE_PLAIN},
         {"--export", settings->export, TIDE_FILE_PLAIN},
+        {"--log-dir", settings->log_folder, TIDE_FILE_LOGS},
     };
     return tide_file_uses_check(command_name, reads, sizeof reads / sizeof reads[0], writes,
                                 sizeof writes / sizeof writes[0]);
@@ -690,9 +691,13 @@ int tide_command_train(int count, char *const *arguments)
     tide_status status = tide_train_settings_parse(count, arguments, &run.settings);
     if (status != TIDE_OK)
         return tide_command_failed(command_name, status);
-    if (tide_train_ranks_start_here(&run.settings))
-        return tide_launch_ranks(run.settings.ranks, count, arguments);
+    if (tide_train_ranks_start_here(&run.settings)) {
+        status = files_check(&run.settings); /* the ranks empty their logs before they look */
+        return status == TIDE_OK ? tide_launch_ranks(run.settings.ranks, count, arguments)
+                                 : tide_command_failed(command_name, status);
+    }
     tide_stop_install_run();
+    tide_launch_take_signals();
     int exit_status = TIDE_EXIT_OK;
     status = train(&run);
     tide_progress_close(&run.progress);

@@ -96,9 +96,9 @@ tide_status tide_train_ranks_join(const tide_train_settings *settings, tide_trai
     ranks->lags = calloc(options.ranks, sizeof *ranks->lags);
     if (ranks->news == NULL || ranks->lags == NULL)
         return tide_fail(TIDE_ERROR_NO_MEMORY, "no memory for %u ranks", options.ranks);
-    tide_status status = redirect(settings->log_folder, options.rank);
-    if (status == TIDE_OK)
-        status = tide_comm_socket_create(&options, &ranks->comm);
+    tide_status status = tide_comm_socket_create(&options, &ranks->comm);
+    if (status == TIDE_OK) /* only now, since the others learn why it fails */
+        status = redirect(settings->log_folder, options.rank);
     return status == TIDE_OK ? count_neighbours(ranks, host) : status;
 }
 

@@ -1,0 +1,837 @@
+#!/usr/bin/env python3
+"""Runs of several processes (--ranks): the bits of one process, signals, refusals, deaths, logs, strangers.
+
+usage: test_program_ranks.py PROGRAM      prints TAP
+
+Signals arrive in the middle of a run: its output goes through a pipe of one page, which the test reads no
+faster than it wants, so that the run can't get far ahead of the line that the test waits for.
+"""
+
+import fcntl
+import json
+import os
+import random
+import re
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import uuid
+from pathlib import Path
+
+from test_program import MACHINE, MADE, Bench, Run, die_with_parent, metrics_read, one_line, trajectory
+from test_program_documents import conversations, shard
+from test_program_safety import content_of
+from test_program_weights import llama_config
+
+MARK = "TIDE_TEST_RANKS=" + uuid.uuid4().hex  # in the environment of all processes that this test starts
+GUARD_S = 60  # ends what hangs; nothing that is sound comes near to it
+PAGE = 4096
+STEPS = 150  # more than fit into a page of lines, from the first that a test waits for
+
+
+# ---- runs ----
+
+
+def tiny(bench, *more, model=None, data=None, steps=6):
+    """Options of a run of 8 micro-batches."""
+    steps = [] if "--epochs" in more else ["--steps", steps]
+    groups = [] if "--sum-groups" in more else ["--sum-groups", 4]
+    evaluations = [] if {"--eval-every", "--epochs"} & set(more) else ["--eval-every", 0]
+    samples = [] if "--sample" in more else ["--sample", 0]
+    return [
+        "--model",
+        model or bench.tiny,
+        "--data",
+        data or bench.text,
+        "--seq-len",
+        32,
+        "--batch-tokens",
+        256,
+        "--micro-batch",
+        1,
+        "--chunk-size",
+        "256KiB",
+        "--threads",
+        1,
+        *steps,
+        *groups,
+        *evaluations,
+        *samples,
+        *more,
+    ]
+
+
+def process_file(pid, name):
+    """The content of a file in /proc; nothing if the process is gone or not this user's."""
+    try:
+        return Path(f"/proc/{pid}/{name}").read_bytes()
+    except OSError:
+        return b""
+
+
+def environment(pid):
+    return dict(entry.split(b"=", 1) for entry in process_file(pid, "environ").split(b"\0") if b"=" in entry)
+
+
+def processes():
+    return [int(path.name) for path in Path("/proc").iterdir() if path.name.isdigit()]
+
+
+def left_over():
+    """The processes that runs of this test have left."""
+    return [
+        pid for pid in processes() if pid != os.getpid() and MARK.encode() in process_file(pid, "environ")
+    ]
+
+
+def await_end():
+    """Waits until no process of a run is there; returns those that stay in spite of that."""
+    deadline = time.monotonic() + GUARD_S
+    while left_over() and time.monotonic() < deadline:
+        time.sleep(0.01)
+    return left_over()
+
+
+class Live:
+    """A run that goes on beside the test."""
+
+    def __init__(self, bench, *options):
+        self.err_file = tempfile.TemporaryFile()
+        self.process = subprocess.Popen(
+            bench.command(*options),
+            stdout=subprocess.PIPE,
+            stderr=self.err_file,
+            text=True,
+            preexec_fn=die_with_parent,
+        )
+        fcntl.fcntl(self.process.stdout, fcntl.F_SETPIPE_SZ, PAGE)
+        self.out, self.status, self.guard = "", None, threading.Timer(GUARD_S, self.give_up)
+        self.guard.start()
+
+    def give_up(self):
+        for pid in [*left_over(), self.process.pid]:
+            os.kill(pid, signal.SIGKILL)
+        self.out += f"killed after {GUARD_S} s\n"
+
+    def await_line(self, mark):
+        """Reads on to a line that begins so; false if the output ends before."""
+        for line in self.process.stdout:
+            self.out += line
+            if line.startswith(mark):
+                return True
+        return False
+
+    def await_error(self, part):
+        """Waits for words on standard error; false if the run ends before. Its output has space meanwhile."""
+        fcntl.fcntl(self.process.stdout, fcntl.F_SETPIPE_SZ, 1 << 20)
+        while self.process.poll() is None:
+            if part.encode() in os.pread(self.err_file.fileno(), 1 << 20, 0):
+                return True
+            time.sleep(0.01)
+        return False
+
+    def children(self):
+        parent = b"%d" % self.process.pid
+        stats = {pid: process_file(pid, "stat").rpartition(b")")[2].split() for pid in processes()}
+        return [pid for pid, stat in stats.items() if stat[1:2] == [parent]]
+
+    def pid_of(self, rank):
+        """The process of a rank, "launcher" for the one that started it."""
+        if rank == "launcher":
+            return self.process.pid
+        for pid in self.children():
+            if environment(pid).get(b"TIDEPOOL_RANK") == b"%d" % rank:
+                return pid
+        raise LookupError(f"rank {rank} does not run")
+
+    def send(self, rank, number):
+        os.kill(self.pid_of(rank), number)
+
+    def end(self):
+        self.out += self.process.stdout.read()
+        self.status = self.process.wait()
+        self.left = await_end()
+        self.guard.cancel()
+        self.err_file.seek(0)
+        self.err = MADE.sub("", self.err_file.read().decode(errors="replace"))
+        self.err_file.close()
+        return self
+
+    def __str__(self):
+        return f"exit status {self.status}\n{self.out[-1500:]}\n{self.err}\nleft: {self.left}"
+
+
+def saved_step(bench, folder):
+    """The step of the newest checkpoint, which must be whole; 0: there is none that is."""
+    run = Run([bench.program, "checkpoint", folder, "--json"])
+    about = json.loads(run.out)["looked_at"] if run.status == 0 else {"state": ""}
+    return about["step"] if about["state"] == "complete" else 0
+
+
+# ---- the bits of one process ----
+
+
+class Result:
+    """What a run leaves: its losses and norms, checkpoints, model, validation losses and sample."""
+
+    def __init__(self, bench, name, ranks, *options):
+        metrics, self.saved, out = (
+            bench.folder / f"{name}-{what}-{ranks}" for what in ("metrics", "saved", "out")
+        )
+        self.run = bench.run(
+            *options, "--ranks", ranks, "--metrics", metrics, "--checkpoint", self.saved, "--export", out
+        )
+        good = self.run.status == 0 and self.run.err == "" and not left_over()
+        self.lines = trajectory(metrics) if good else {}
+        self.files = {**content_of(self.saved), **content_of(out)} if good else {}
+        told = self.run.out.partition("\nsample of ")
+        self.said = (re.findall(r"^validation after .*", self.run.out, re.MULTILINE), told[2])
+
+
+def same_as_one(bench, name, *options, ranks=(2, 4)):
+    one = Result(bench, name, 1, *options)
+    bench.tap.ok(
+        one.lines and one.files and bool(one.said[1]) == (options[options.index("--sample") + 1] > 0),
+        f"{name}: one process trains",
+        one.run,
+    )
+    for count in ranks:
+        other = Result(bench, name, count, *options)
+        differ = sorted(
+            path for path in {*one.files, *other.files} if one.files.get(path) != other.files.get(path)
+        )
+        bench.tap.ok(
+            other.lines == one.lines and not differ and other.said == one.said,
+            f"{name}: {count} ranks leave the same losses, norms, files and text",
+            f"differ: {differ}\n{other.run}",
+        )
+    return one
+
+
+def bits(bench):
+    untied, train, val = bench.folder / "untied.json", bench.folder / "train.bin", bench.folder / "val.bin"
+    untied.write_text(json.dumps({**llama_config("llama"), "vocab_size": 257}))
+    shard(train, conversations(60, 33))
+    shard(val, conversations(12, 33, seed=4))
+    result = same_as_one(bench, "bf16", *tiny(bench, "--eval-every", 3, "--sample", 12, "--save-every", 2))
+    bench.tap.ok(
+        len(result.lines) == 6 and len({loss for loss, *_ in result.lines.values()}) == 6,
+        "every step is another",
+        result.lines,
+    )
+    same_as_one(
+        bench, "fp32, not clipped", *tiny(bench, "--dtype", "fp32", "--clip", 0, "--recompute", "all")
+    )
+    same_as_one(
+        bench, "fp16, frozen", *tiny(bench, "--dtype", "fp16", "--freeze", "wte*", "--freeze", "h.0.*")
+    )
+    same_as_one(
+        bench,
+        "untied, bf16 sums",
+        *tiny(bench, "--reduce", "bf16", "--clip", 0, "--checks", "on", model=untied),
+    )
+    same_as_one(bench, "packed", *tiny(bench, "--epochs", 2, "--eval-data", val, "--keep-best", data=train))
+    same_as_one(bench, "delays", *tiny(bench, "--sum-groups", 2, "--delays", 5, steps=3), ranks=(2,))
+
+
+def resume(bench):
+    """One run by 4, then 2 ranks, then one process."""
+    straight = Result(bench, "straight", 1, *tiny(bench, steps=STEPS))
+    metrics, saved, out = (bench.folder / f"relay-{what}" for what in ("metrics", "saved", "out"))
+    options = tiny(
+        bench, "--metrics", metrics, "--checkpoint", saved, "--export", out, "--resume", steps=STEPS
+    )
+    steps = [0]
+    for ranks, mark in ((4, "step 5/"), (2, "step 60/"), (1, "no such line")):
+        live = Live(bench, *options, "--ranks", ranks)
+        if live.await_line(mark):
+            live.send("launcher", signal.SIGINT)
+        steps.append(saved_step(bench, saved) if live.end().status == 0 else 0)
+    bench.tap.ok(
+        0 < steps[1] < steps[2] < steps[3] == STEPS,
+        "4 ranks, then 2, then one process go on with each other's work",
+        f"{steps}\n{live}",
+    )
+    now = {**content_of(saved), **content_of(out)}
+    name = f"step-{STEPS}/"
+    bench.tap.ok(
+        trajectory(metrics) == straight.lines
+        and [now.get(path) for path in straight.files] == list(straight.files.values())
+        and any(path.startswith(name) for path in now),
+        "they leave the files of a straight run",
+        sorted(path for path in straight.files if straight.files[path] != now.get(path)),
+    )
+
+
+def resume_elsewhere(bench):
+    """The best loss of another folder does not count in a new one, where the first is the best."""
+    first, second = bench.folder / "best-first", bench.folder / "best-second"
+    best = ["--keep-best", "--eval-every", 2, "--ranks", 2, "--sum-groups", 2]
+    run = bench.run(*tiny(bench, *best, "--checkpoint", first, steps=4))
+    bench.tap.ok(run.status == 0 and saved_step(bench, first) == 4, "2 ranks keep the best checkpoint", run)
+    still = ["--lr", 0, "--resume-from", first / "step-4", "--checkpoint", second]
+    run = bench.run(*tiny(bench, *best, *still, steps=8))
+    told = Run([bench.program, "checkpoint", second, "--json"])
+    bench.tap.ok(
+        run.status == 0 and '"best_step":6,' in told.out,
+        "ranks that resume from another folder have no best loss yet",
+        f"{run}\n{told}",
+    )
+
+
+# ---- signals ----
+
+
+def logs(folder):
+    return {path.name: path.read_text() for path in sorted(folder.iterdir())}
+
+
+def stops(bench):
+    """A signal to any of the processes stops all ranks after one step, and the run can go on."""
+    for number, to, ranks in (
+        (signal.SIGINT, "launcher", 4),
+        (signal.SIGTERM, 1, 2),
+        (signal.SIGINT, 0, 2),
+        (signal.SIGHUP, 3, 4),
+    ):
+        name = signal.Signals(number).name
+        what = f"{name} to " + (to if to == "launcher" else f"rank {to}")
+        saved, log = bench.folder / f"stopped-{name}-{to}", bench.folder / f"log-{name}-{to}"
+        log.mkdir()
+        options = tiny(
+            bench,
+            "--checkpoint",
+            saved,
+            "--ranks",
+            ranks,
+            "--log-dir",
+            log,
+            "--save-patience",
+            0,
+            steps=STEPS,
+        )
+        live = Live(bench, *options)
+        if live.await_line("step 5/"):
+            live.send(to, number)
+        live.end()
+        told = re.findall(rf"^{name}: stopped after step (\d+)$", live.out, re.MULTILINE)
+        others = [
+            re.findall(rf"^{name}: stopped after step (\d+)$", text, re.MULTILINE)
+            for text in logs(log).values()
+        ]
+        step = int(told[0]) if told else 0
+        bench.tap.ok(
+            live.status == 0
+            and live.err == ""
+            and not live.left
+            and 5 <= step < STEPS
+            and others == [told] * (ranks - 1),
+            f"{what}: all ranks stop after one step, status 0",
+            f"{told} {others}\n{live}",
+        )
+        bench.tap.ok(saved_step(bench, saved) == step, f"{what}: that step is saved", live)
+        options[options.index("--steps") + 1] = step + 2
+        run = bench.run(*options, "--resume")
+        bench.tap.ok(
+            run.status == 0
+            and f"resumed from {saved}/step-{step}" in run.out
+            and saved_step(bench, saved) == step + 2,
+            f"{what}: the run goes on",
+            run,
+        )
+
+
+def saves(bench):
+    """SIGUSR1 to a rank that writes nothing itself."""
+    saved = bench.folder / "asked"
+    live = Live(bench, *tiny(bench, "--checkpoint", saved, "--ranks", 4, steps=1000000))
+    if live.await_line("step 5/"):
+        live.send(3, signal.SIGUSR1)
+    found = live.await_line(f"saved {saved}/step-")
+    goes_on = live.await_line("step ")
+    live.send("launcher", signal.SIGTERM)
+    live.end()
+    steps = [int(step) for step in re.findall(rf"^saved {saved}/step-(\d+)", live.out, re.MULTILINE)] or [0]
+    bench.tap.ok(
+        found
+        and goes_on
+        and live.status == 0
+        and live.err == ""
+        and not live.left
+        and len(steps) == 2
+        and 5 <= steps[0] < steps[1],
+        "SIGUSR1 to rank 3 saves, and the run goes on",
+        live,
+    )
+    bench.tap.ok(
+        {path.name for path in saved.glob("step-*")} == {f"step-{step}" for step in steps}
+        and saved_step(bench, saved) == steps[-1],
+        "both checkpoints are there",
+        content_of(saved).keys(),
+    )
+
+
+def starting(bench):
+    """A signal that comes as soon as the ranks are there stops them as a later one does. A parent may ignore
+    the ends of its children."""
+    good = []
+    for _ in range(4):
+        live = Live(bench, *tiny(bench, "--ranks", 4, steps=1000000))
+        while len(live.children()) < 4 and live.process.poll() is None:
+            pass
+        live.send("launcher", signal.SIGTERM)
+        live.end()
+        good.append(
+            live.status == 0 and live.err == "" and not live.left and "SIGTERM: stopped after" in live.out
+        )
+        if not good[-1]:
+            break
+    bench.tap.ok(all(good), "SIGTERM while the ranks start", live)
+
+    ignores = (
+        "import os, signal as s, sys; s.signal(s.SIGCHLD, s.SIG_IGN); os.execv(sys.argv[1], sys.argv[1:])"
+    )
+    deaf = ["timeout", "-s", "KILL", str(GUARD_S), sys.executable, "-c", ignores]
+    run = Run([*deaf, *bench.command(*tiny(bench, "--ranks", 2))])
+    bench.tap.ok(run.status == 0 and "step 6/6" in run.out, "a parent that ignores the ends of children", run)
+
+
+def saves_late(bench):
+    """A file where the checkpoint folder should be, for a while: the last save fails and is tried again."""
+    saved, away, log = bench.folder / "late", bench.folder / "away", bench.folder / "late-log"
+    log.mkdir()
+    for comes_back, patience in ((True, GUARD_S), (False, 1)):
+        options = tiny(bench, "--checkpoint", saved, "--resume", "--save-patience", patience, steps=1000000)
+        live = Live(bench, *options, "--ranks", 2, "--log-dir", log)
+        live.await_line("step ")
+        saved.rename(away)
+        saved.write_text("in the way")
+        live.send("launcher", signal.SIGTERM)
+        told = comes_back and live.await_error("tried again for")
+        if comes_back:
+            saved.unlink()
+            away.rename(saved)
+        live.end()
+        if comes_back:
+            good = told and live.status == 0 and live.out.splitlines()[-1].startswith(f"saved {saved}/step-")
+            bench.tap.ok(good and saved_step(bench, saved) > 0, "a save that fails is tried again", live)
+        else:
+            lines = live.err.splitlines()
+            bench.tap.ok(
+                live.status == 1
+                and not live.left
+                and [line.partition(":")[0].partition(" (")[0] for line in lines].count("rank 1") <= 1
+                and all("can't be" in line or "is not saved" in line for line in lines),
+                "without success all ranks give up, status 1",
+                live,
+            )
+
+
+# ---- refusals ----
+
+
+def refused(bench, name, status, part, *options, changes=()):
+    """One line, and nothing is left but the paths in `changes`."""
+    before = content_of(bench.folder)
+    run = one_line(bench, name, status, part, *options)
+    after = content_of(bench.folder)
+    bench.tap.ok(
+        {path for path in {*before, *after} if before.get(path) != after.get(path)} == set(changes)
+        and not await_end(),
+        f"{name}: nothing is left or changed",
+        run,
+    )
+
+
+def refusals(bench):
+    saved, missing = bench.folder / "foreign", bench.folder / "nowhere" / "folder"
+    run = bench.run(*tiny(bench, "--seed", 8, "--checkpoint", saved, steps=2))
+    bench.tap.ok(run.status == 0, "another run is there", run)
+    two = [*tiny(bench, "--sum-groups", 2), "--ranks", 2]
+    three = tiny(bench, "--sum-groups", 3)
+    refused(bench, "3 ranks, 8 micro-batches", 2, r"\b3 ranks: .* 288 tokens would$", *three, "--ranks", 3)
+    bench.tap.ok(
+        bench.run(*("288" if option == 256 else option for option in three), "--ranks", 3).status == 0,
+        "the batch that it names does",
+    )
+    refused(
+        bench,
+        "16 ranks, 8 micro-batches",
+        2,
+        r"\b16 ranks: .* 512 tokens would$",
+        *tiny(bench, "--sum-groups", 16),
+        "--ranks",
+        16,
+    )
+    refused(bench, "3 sum groups of 2 ranks", 2, "3 sum groups", *three, "--ranks", 2)
+    for count in (0, 1025, -1, "x"):
+        refused(bench, f"{count} ranks", 2, f"--ranks {count}", *tiny(bench), "--ranks", count)
+    refused(bench, "a stage that is not built", 2, "--zero-stage 2 is not built", *two, "--zero-stage", 2)
+    refused(bench, "ranks that predict", 2, "--ranks needs --device host", *two, "--device", "null", *MACHINE)
+    refused(bench, "ranks on a GPU", 2, "--ranks needs --device host", *two, "--device", "cuda:0")
+    refused(bench, "ranks and --auto", 2, "--auto .* without --ranks", *two, "--auto")
+    refused(
+        bench,
+        "a log folder without ranks",
+        2,
+        "--log-dir needs --ranks",
+        *tiny(bench),
+        "--log-dir",
+        bench.folder,
+    )
+    refused(bench, "missing data", 1, "nowhere", *tiny(bench, data=missing), "--ranks", 4)
+    refused(
+        bench,
+        "a checkpoint folder that can't be made",
+        1,
+        re.escape(f"--checkpoint {missing}"),
+        *two,
+        "--checkpoint",
+        missing,
+    )
+    refused(bench, "a folder in use", 1, "already holds .*step-2; add --resume", *two, "--checkpoint", saved)
+    refused(bench, "a foreign run", 1, "seed", *two, "--checkpoint", saved, "--resume")
+    refused(bench, "a small device budget", 1, "device budget .* least", *two, "--device-memory", "1MiB")
+    refused(bench, "a small host budget", 1, "host budget .* least", *two, "--host-memory", "64KiB")
+
+
+def refused_logs(bench):
+    """Logs and traces of the ranks are outputs as others are: they may not be an input or another output."""
+    folder, missing, trace = bench.folder / "own", bench.folder / "missing", bench.folder / "own" / "trace"
+    folder.mkdir()
+    two = tiny(bench, "--sum-groups", 2, "--ranks", 2)
+    refused(bench, "a log folder that is not there", 1, f"{missing}/rank-1.log", *two, "--log-dir", missing)
+    for name in ("rank-1.log", "trace.rank-0", "trace.rank-1", "trace.rank-1.step-2"):
+        data = folder / name
+        data.write_bytes(bench.text.read_bytes())
+        option = ("--log-dir", folder) if "log" in name else ("--trace", trace)
+        given = tiny(bench, "--sum-groups", 2, "--ranks", 2, *option, data=data)
+        refused(bench, f"data called {name}", 2, f"--data {data}.*{option[0]}", *given)
+        refused(
+            bench,
+            f"metrics called {name}",
+            2,
+            f"--metrics {data}.*{option[0]}",
+            *two,
+            *option,
+            "--metrics",
+            data,
+        )
+        data.unlink()
+        refused(
+            bench,
+            f"new metrics called {name}",
+            2,
+            f"--metrics {data}.*{option[0]}",
+            *two,
+            *option,
+            "--metrics",
+            data,
+        )
+    run = bench.run(*two, "--log-dir", folder, "--checkpoint", folder, "--trace", folder / "other")
+    bench.tap.ok(
+        run.status == 0 and saved_step(bench, folder) == 6, "one folder for logs and checkpoints", run
+    )
+
+
+# ---- deaths ----
+
+
+def shared_names():
+    return {path.name for path in Path("/dev/shm").glob("*tide*")}
+
+
+def listens(port):
+    """Whether a socket listens at this port of 127.0.0.1."""
+    place = f"0100007F:{port:04X}"
+    return any(
+        line.split()[1] == place and line.split()[3] == "0A"
+        for line in Path("/proc/net/tcp").read_text().splitlines()[1:]
+    )
+
+
+def deaths(bench):
+    for victim in (0, 1, "launcher"):
+        what = "the launcher" if victim == "launcher" else f"rank {victim}"
+        saved, scratch, shared = (
+            bench.folder / f"killed-{victim}",
+            bench.folder / f"scratch-{victim}",
+            shared_names(),
+        )
+        scratch.mkdir()
+        os.environ["TMPDIR"] = str(scratch)
+        options = tiny(
+            bench, "--checkpoint", saved, "--save-every", 4, "--ranks", 3, "--sum-groups", 3, steps=1000000
+        )
+        options[options.index("--batch-tokens") + 1] = 192
+        live = Live(bench, *options)
+        there = live.await_line("step 10/")
+        port = int(environment(live.pid_of(0)).get(b"TIDEPOOL_PORT", b"0")) if there else 0
+        live.send(victim, signal.SIGKILL)
+        live.end()
+        del os.environ["TMPDIR"]
+        lines = live.err.splitlines()
+        if victim == "launcher":
+            bench.tap.ok(
+                there
+                and live.status == -signal.SIGKILL
+                and "SIGTERM: stopped after step" in live.out
+                and lines == [],
+                "the launcher is killed: the ranks stop and save",
+                live,
+            )
+        else:
+            survivors = [rank for rank in range(3) if rank != victim]
+            told = [line for line in lines if re.search(rf"\brank {victim} \(\S+\)", line)]
+            starts = sorted(
+                re.match(r"tidepool train|rank \d", line)[0].replace("tidepool train", "rank 0")
+                for line in told
+                if re.match("tidepool train: |rank [0-9] ", line)
+            )
+            bench.tap.ok(
+                there
+                and live.status == 1
+                and starts == [f"rank {rank}" for rank in survivors]
+                and len(lines) == 3
+                and sum(f"rank {victim} was ended by signal 9" in line for line in lines) == 1,
+                f"{what} is killed: status 1, a line of each other rank names it",
+                live,
+            )
+        step = saved_step(bench, saved)
+        bench.tap.ok(
+            not live.left
+            and not listens(port)
+            and port > 0
+            and shared_names() == shared
+            and not list(scratch.iterdir()),
+            f"{what} is killed: no process, socket or file is left",
+            f"{live}\n{shared_names()} {list(scratch.iterdir())}",
+        )
+        bench.tap.ok(
+            step >= 8 and not list(saved.glob("*.tmp*")),
+            f"{what} is killed: the checkpoints stand",
+            f"{step}\n{live}",
+        )
+        options[options.index("--steps") + 1] = step + 2
+        run = bench.run(*options, "--resume")
+        bench.tap.ok(
+            run.status == 0 and f"resumed from {saved}/step-{step}" in run.out,
+            f"{what} is killed: a new run goes on",
+            run,
+        )
+
+
+def pause(bench):
+    """A rank that stands still for a while, as on a machine that swaps."""
+    straight = Result(bench, "unpaused", 1, *tiny(bench, steps=STEPS))
+    metrics, saved, out = (bench.folder / f"paused-{what}" for what in ("metrics", "saved", "out"))
+    live = Live(
+        bench,
+        *tiny(bench, "--metrics", metrics, "--checkpoint", saved, "--export", out, "--ranks", 2, steps=STEPS),
+    )
+    if live.await_line("step 5/"):
+        pid = live.pid_of(1)
+        os.kill(pid, signal.SIGSTOP)
+        time.sleep(2)  # the pause
+        os.kill(pid, signal.SIGCONT)
+    live.end()
+    bench.tap.ok(
+        live.status == 0
+        and live.err == ""
+        and trajectory(metrics) == straight.lines
+        and {**content_of(saved), **content_of(out)} == straight.files,
+        "a rank that pauses changes no bit",
+        live,
+    )
+
+
+# ---- outputs ----
+
+
+def outputs(bench):
+    folder, trace, metrics = bench.folder / "logs", bench.folder / "trace", bench.folder / "once.jsonl"
+    folder.mkdir()
+    run = bench.run(
+        *tiny(
+            bench,
+            "--eval-every",
+            3,
+            "--export",
+            bench.folder / "exported",
+            "--sample",
+            4,
+            "--trace",
+            trace,
+            "--log-dir",
+            folder,
+            "--ranks",
+            4,
+            "--metrics",
+            metrics,
+        )
+    )
+    heads = re.findall(
+        r"^(device host|where every byte goes|step \d/|validation after step \d|sample of 4)",
+        run.out,
+        re.MULTILINE,
+    )
+    bench.tap.ok(
+        run.status == 0
+        and run.err == ""
+        and heads
+        == [
+            "device host",
+            "where every byte goes",
+            "step 1/",
+            "step 2/",
+            "step 3/",
+            "validation after step 3",
+            "step 4/",
+            "step 5/",
+            "step 6/",
+            "validation after step 6",
+            "sample of 4",
+        ],
+        "rank 0 prints each line once",
+        run,
+    )
+    bench.tap.ok(
+        [line["step"] for line in metrics_read(metrics)] == list(range(1, 7)),
+        "a step has one line in the metrics",
+    )
+    told = logs(folder)
+    bench.tap.ok(
+        list(told) == ["rank-1.log", "rank-2.log", "rank-3.log"]
+        and all(
+            "where every byte goes" in text
+            and "validation after step 3" in text
+            and "sample of 4" in text
+            and "export" not in text
+            for text in told.values()
+        ),
+        "the lines of the other ranks are in files",
+        told,
+    )
+    traces = sorted(path.name for path in bench.folder.glob("trace*"))
+    bench.tap.ok(traces == [f"trace.rank-{rank}" for rank in range(4)], "each rank has a trace", traces)
+    for name in traces:
+        summary = Run([bench.program, "trace", "summary", str(bench.folder / name)])
+        bench.tap.ok(summary.status == 0 and summary.err == "", f"{name} can be read", summary)
+    run = bench.run(*tiny(bench, "--ranks", 2, "--log-dir", folder, steps=1))
+    bench.tap.ok(
+        run.status == 0 and "step 1/1" not in run.err and "6 steps" not in logs(folder)["rank-1.log"],
+        "a new run replaces them",
+        run,
+    )
+    (bench.folder / "full.rank-1").symlink_to("/dev/full")
+    run = one_line(
+        bench,
+        "a trace that rank 1 can't write",
+        1,
+        "full.rank-1: can't be written: No space",
+        *tiny(bench, "--ranks", 2, "--trace", bench.folder / "full"),
+    )
+    bench.tap.ok(
+        "step 6/6" in run.out and (bench.folder / "full.rank-0").is_file(), "rank 0 has its own", run
+    )
+
+
+# ---- strangers ----
+
+
+def by_hand(bench, rank, port, *options):
+    """Starts one of two ranks, as the launcher does."""
+    variables = {
+        "TIDEPOOL_RANK": str(rank),
+        "TIDEPOOL_RANKS": "2",
+        "TIDEPOOL_PORT": str(port),
+        "TIDEPOOL_TOKEN": "a secret",
+    }
+    return subprocess.Popen(
+        bench.command(*options, "--ranks", 2),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        preexec_fn=die_with_parent,
+        env={**os.environ, **variables},
+    )
+
+
+def strangers(bench):
+    """Others connect to the port, and send garbage or nothing, while rank 0 waits for rank 1."""
+    straight = Result(bench, "alone", 1, *tiny(bench))
+    metrics, saved, out = (bench.folder / f"visited-{what}" for what in ("metrics", "saved", "out"))
+    options = tiny(bench, "--metrics", metrics, "--checkpoint", saved, "--export", out)
+    with socket.socket() as place:
+        place.bind(("127.0.0.1", 0))
+        port = place.getsockname()[1]
+    ranks = [by_hand(bench, 0, port, *options)]
+    deadline = time.monotonic() + GUARD_S
+    while not listens(port) and time.monotonic() < deadline:
+        time.sleep(0.01)
+    guests = []
+    for content in (
+        b"",
+        b"\0" * 3,
+        b"GET / HTTP/1.1\r\n\r\n",
+        random.Random(2).randbytes(100000),
+        b"\xff" * 64,
+    ):
+        guests.append(socket.create_connection(("127.0.0.1", port), timeout=GUARD_S))
+        guests[-1].setblocking(False)
+        try:
+            guests[-1].send(content)
+        except OSError:  # rank 0 was faster
+            pass
+    guests.pop().close()
+    ranks.append(by_hand(bench, 1, port, *options))
+    said = [rank.communicate(timeout=GUARD_S)[0] for rank in ranks]
+    for guest in guests:
+        guest.close()
+    bench.tap.ok(
+        [rank.returncode for rank in ranks] == [0, 0]
+        and trajectory(metrics) == straight.lines
+        and {**content_of(saved), **content_of(out)} == straight.files,
+        "strangers at the port do no harm",
+        "\n".join(said),
+    )
+    bench.tap.ok(
+        "warning" not in said[0] and not listens(port), "nobody listens at the port in the end", said[0]
+    )
+
+
+def main():
+    name, value = MARK.split("=")
+    os.environ[name] = value
+    bench = Bench(sys.argv[1], full=False)
+    try:
+        for section in (
+            bits,
+            resume,
+            resume_elsewhere,
+            stops,
+            saves,
+            saves_late,
+            starting,
+            refusals,
+            refused_logs,
+            deaths,
+            pause,
+            outputs,
+            strangers,
+        ):
+            begun = time.monotonic()
+            section(bench)
+            print(f"# {section.__name__}: {time.monotonic() - begun:.1f} s")
+        bench.tap.ok(not await_end(), "no process is left", left_over())
+        bench.tap.done()
+    finally:
+        bench.close()
+
+
+if __name__ == "__main__":
+    main()
