@@ -78,14 +78,6 @@ static inline uint32_t tide_context_sum_groups(const tide_pool_context *context)
     return context->options.sum_groups / context->options.ranks.count;
 }
 
-/* Two parts of gradients from each rank: one that arrives while the other is summed. */
-static inline uint64_t tide_context_ring_bytes(const tide_pool_context *context)
-{
-    const uint64_t part_bytes = UINT64_C(2) << 20;
-    const uint32_t ranks = context->options.ranks.count;
-    return ranks > 1 ? 2 * ranks * part_bytes : 0;
-}
-
 /* The stream on which gradients are finished. */
 static inline tide_stream tide_context_finish_stream(const tide_pool_context *context)
 {

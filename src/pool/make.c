@@ -201,16 +201,30 @@ static tide_status groups_check(uint32_t groups, const tide_description *descrip
     return TIDE_OK;
 }
 
+/* Two parts of gradients from each rank: one that arrives while the other is summed. A part need not be larger
+ * than a rank's share of all gradients. */
+static uint64_t ring_bytes(uint32_t ranks, const tide_description *description)
+{
+    const uint64_t least = 4096, most = UINT64_C(2) << 20;
+    uint64_t elements = 0;
+    for (tide_param i = 0; i < description->params.count; i++)
+        if (!tide_description_is_frozen(description, i))
+            elements += tide_description_param_elements(description, i);
+    const uint64_t share = tide_round_up(tide_ceil_div(elements, ranks) * sizeof(float), least);
+    return ranks > 1 ? 2 * ranks * tide_min_u64(most, tide_max_u64(share, least)) : 0;
+}
+
 static tide_status pack(const tide_pool_context *context, tide_description *description, bool two_ends,
                         tide_packing *packing)
 {
-    return tide_packing_create(packing, description,
-                               &(tide_packing_options){.chunk_bytes = context->options.chunk_bytes,
-                                                       .shard = tide_context_shard(context),
-                                                       .placement = context->options.placement,
-                                                       .sum_groups = tide_context_sum_groups(context),
-                                                       .two_ends = two_ends,
-                                                       .ring_bytes = tide_context_ring_bytes(context)});
+    return tide_packing_create(
+        packing, description,
+        &(tide_packing_options){.chunk_bytes = context->options.chunk_bytes,
+                                .shard = tide_context_shard(context),
+                                .placement = context->options.placement,
+                                .sum_groups = tide_context_sum_groups(context),
+                                .two_ends = two_ends,
+                                .ring_bytes = ring_bytes(tide_context_ranks(context), description)});
 }
 
 static tide_status try_ranks(tide_pool_context *context, tide_description *description, uint64_t chunk_bytes,

@@ -478,7 +478,7 @@ def refusals(bench):
         bench,
         "a log folder without ranks",
         2,
-        "--log-dir needs --ranks",
+        "--log-dir is for several ranks",
         *tiny(bench),
         "--log-dir",
         bench.folder,
