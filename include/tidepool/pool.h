@@ -84,7 +84,8 @@ typedef enum tide_reshard {
  * tide_pool_plan_make all. */
 typedef struct tide_ranks_options {
     uint32_t count; /* at most TIDE_RANKS_MAX; 0 or, with a comm, 1: the comm's, else 1 */
-    /* connects this rank with the others (comm.h); must outlive the pool. NULL: one rank, or only a plan */
+    /* connects this rank with the others (comm.h); must outlive the pool. NULL: one rank, or only a plan. If
+     * tide_pool_create fails on a rank, it fails on all, and the comm is of no more use */
     tide_comm *comm;
     /* 0: every rank has all params and state. 1, 2: each has its share of state and gradients, and gathers
      * all params once a step. Both are one, since gradients use the params' memory. 3: as 2, but params may
@@ -443,6 +444,11 @@ TIDE_API tide_status tide_pool_drain(tide_pool *pool);
  *
  * NONFINITE after ten skipped steps is not such a failure: later calls work.
  *
+ * Several ranks. A failure of one rank is a failure of all, which get PEER. It is final, and so is giving a
+ * step up: tide_step_abort returns the failure, and so do tide_param_set and tide_param_get. A run goes on
+ * from its last checkpoint, in new pools. A rank whose call returns ARGUMENT or STATE keeps the others
+ * waiting until it makes the right call.
+ *
  * Giving up. The pool undoes the open step or, if no step is open and its updates are not done, the last one.
  * The caller can then repeat the step and gets the same bits as in a run without the failure. This is
  * possible only while none of the step's updates has begun. If one has begun, or an update of the step before
@@ -616,7 +622,7 @@ typedef struct tide_pool_counters {
     double adam_device_seconds;
     uint64_t h2d_bytes;
     uint64_t d2h_bytes;
-    uint64_t collective_bytes;
+    uint64_t collective_bytes; /* received from other ranks for gradients */
     uint64_t evictions;
     uint64_t demand_fetches;
     uint64_t prefetches;

@@ -72,8 +72,12 @@ void tide_comm_doing(tide_comm *comm, tide_comm_phase phase, const char *words)
 
 void tide_comm_abort(tide_comm *comm, const char *reason)
 {
-    if (comm != NULL)
-        (void)tide_comm_fail(comm, tide_fail(TIDE_ERROR_PEER, "%s", reason == NULL ? "given up" : reason));
+    char message[sizeof comm->message];
+    if (comm == NULL)
+        return;
+    snprintf(message, sizeof message, "%s", tide_message());
+    (void)tide_comm_fail(comm, tide_fail(TIDE_ERROR_PEER, "%s", reason == NULL ? "given up" : reason));
+    (void)tide_fail(TIDE_ERROR_PEER, "%s", message);
 }
 
 /* --- calls --- */
@@ -102,7 +106,8 @@ tide_status tide_comm_exchange(tide_comm *comm, const void *mine, size_t bytes, 
         return tide_fail(TIDE_ERROR_ARGUMENT, "tide_comm_exchange: %zu bytes%s, at most %d are allowed",
                          bytes, mine == NULL || all == NULL ? " at NULL" : "", TIDE_EXCHANGE_MAX_BYTES);
     if (comm == NULL) {
-        memmove(all, mine, bytes);
+        if (bytes > 0)
+            memmove(all, mine, bytes);
         return TIDE_OK;
     }
     const tide_status status = tide_comm_failure(comm);
@@ -111,10 +116,13 @@ tide_status tide_comm_exchange(tide_comm *comm, const void *mine, size_t bytes, 
 
 tide_status tide_comm_broadcast(tide_comm *comm, void *data, size_t bytes)
 {
+    if (bytes > TIDE_EXCHANGE_MAX_BYTES || (bytes > 0 && data == NULL))
+        return tide_fail(TIDE_ERROR_ARGUMENT, "tide_comm_broadcast: %zu bytes%s, at most %d are allowed",
+                         bytes, data == NULL ? " at NULL" : "", TIDE_EXCHANGE_MAX_BYTES);
     if (comm == NULL || comm->ranks == 1)
         return TIDE_OK;
-    char *all = bytes <= TIDE_EXCHANGE_MAX_BYTES ? malloc(bytes * comm->ranks) : NULL;
-    if (all == NULL && bytes > 0 && bytes <= TIDE_EXCHANGE_MAX_BYTES)
+    char *all = malloc(bytes * comm->ranks);
+    if (all == NULL && bytes > 0)
         return tide_comm_fail(comm,
                               tide_fail(TIDE_ERROR_NO_MEMORY, "no memory for %zu bytes from rank 0", bytes));
     const tide_status status = tide_comm_exchange(comm, data, bytes, all);

@@ -136,7 +136,7 @@ void tide_pool_unbuild(tide_pool *pool)
 {
     tide_pool_context *context = &pool->context;
     if (pool->step.is_open) /* else the collectives that are under way end */
-        tide_comm_abort(context->options.ranks.comm, "the pool was destroyed within a step");
+        tide_context_abort(context, "the pool was destroyed within a step");
     tide_engine_stop(&pool->engine);
     assert(!tide_monitor_is_held(NULL));
     if (context->device != NULL)

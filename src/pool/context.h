@@ -65,6 +65,13 @@ static inline bool tide_context_has_peers(const tide_pool_context *context)
     return tide_context_ranks(context) > 1;
 }
 
+/* Give up on all ranks; with one rank do nothing. */
+static inline void tide_context_abort(const tide_pool_context *context, const char *reason)
+{
+    if (tide_context_has_peers(context))
+        tide_comm_abort(context->options.ranks.comm, reason);
+}
+
 /* The shard of the params that this rank owns; a plan of several ranks is that of rank 0. */
 static inline tide_shard tide_context_shard(const tide_pool_context *context)
 {

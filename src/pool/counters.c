@@ -111,6 +111,7 @@ void tide_counters_close(tide_counters *all)
     for (int cause = 0; cause < TIDE_STALL_CAUSE_COUNT; cause++)
         of->stall_seconds_by[cause] = now.stall_seconds_by[cause] - begin->stall_seconds_by[cause];
     stalls_sum(of);
+    of->collective_bytes = now.collective_bytes - begin->collective_bytes;
     of->re_recordings = now.re_recordings - begin->re_recordings;
     of->zero_gradients = now.zero_gradients - begin->zero_gradients;
     of->skipped = now.skipped - begin->skipped;

@@ -129,7 +129,7 @@ static void answer_give_up(tide_engine *engine)
 {
     tide_device *device = engine->context->device;
     tide_monitor_unlock(engine->monitor);
-    tide_comm_abort(engine->context->options.ranks.comm, "a step was given up");
+    tide_context_abort(engine->context, "a step was given up");
     device->ops->synchronize(device);
     tide_monitor_lock(engine->monitor);
     tide_order_synchronized(engine->order);
@@ -140,7 +140,7 @@ static void answer_give_up(tide_engine *engine)
         status = abort_manager(engine, norm_lost, update_lost);
     if (status == TIDE_OK)
         status = device->ops->recover(device);
-    if (status == TIDE_OK)
+    if (status == TIDE_OK && tide_context_has_peers(engine->context))
         status = tide_comm_failure(engine->context->options.ranks.comm); /* final */
     if (status == TIDE_OK)
         tide_monitor_clear(engine->monitor);

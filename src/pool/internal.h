@@ -241,6 +241,7 @@ typedef enum tide_rank_call {
     TIDE_CALL_OP_BEGIN,
     TIDE_CALL_OP_SLICE,
     TIDE_CALL_OP_END,
+    TIDE_CALL_UPDATE_COUNT_SET,
 } tide_rank_call;
 
 /* Note a call with its most important argument, to compare it with the other ranks' at the next step's

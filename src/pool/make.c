@@ -201,8 +201,8 @@ static tide_status groups_check(uint32_t groups, const tide_description *descrip
     return TIDE_OK;
 }
 
-/* Two parts of gradients from each rank: one that arrives while the other is summed. A part need not be larger
- * than a rank's share of all gradients. */
+/* Two parts of gradients from each rank: one that arrives while the other is summed. A part need not be
+ * larger than a rank's share of all gradients. */
 static uint64_t ring_bytes(uint32_t ranks, const tide_description *description)
 {
     const uint64_t least = 4096, most = UINT64_C(2) << 20;
@@ -396,7 +396,7 @@ tide_status tide_pool_make(const tide_pool_options *options, tide_description *d
         context_plan("tide_pool_create", options, description, true, &pool->packing, &pool->context);
     if (status == TIDE_OK)
         status = ranks_check(&pool->context);
-    pool->monitor.comm = pool->context.options.ranks.comm;
+    pool->monitor.comm = tide_context_has_peers(&pool->context) ? pool->context.options.ranks.comm : NULL;
     if (status == TIDE_OK)
         status = own_name(&pool->context);
     if (status == TIDE_OK) {
@@ -406,7 +406,6 @@ tide_status tide_pool_make(const tide_pool_options *options, tide_description *d
         status = tide_pool_build(pool);
     }
     if (status != TIDE_OK) {
-        tide_comm_abort(options->ranks.comm, tide_message()); /* the others wait for this rank */
         tide_pool_unmake(pool);
         return status;
     }

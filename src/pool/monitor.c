@@ -59,7 +59,8 @@ void tide_monitor_fail(tide_monitor *monitor, tide_status status)
     if (monitor->failure == TIDE_OK) {
         monitor->failure = status;
         snprintf(monitor->message, sizeof monitor->message, "%s", tide_message());
-        tide_comm_abort(monitor->comm, monitor->message);
+        if (status != TIDE_ERROR_NONFINITE) /* which all ranks find by themselves */
+            tide_comm_abort(monitor->comm, monitor->message);
     }
     tide_monitor_progress(monitor);
 }

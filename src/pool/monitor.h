@@ -22,7 +22,7 @@
 typedef struct tide_monitor {
     pthread_mutex_t lock;
     pthread_cond_t progress;
-    tide_comm *comm;     /* aborted at the first failure; NULL: one rank */
+    tide_comm *comm;     /* of several ranks: aborted at the first failure; NULL: one rank */
     tide_status failure; /* [lock] the first failure since the last clear */
     char message[1024];  /* the failure's message; a clear does not erase it */
 } tide_monitor;

@@ -16,6 +16,8 @@ tide_status tide_pool_create(const tide_pool_options *options, tide_description 
     if (status == TIDE_OK && options->predict)
         status = tide_predict_create(pool);
     if (status != TIDE_OK) {
+        if (tide_comm_ranks(options->ranks.comm) > 1)
+            tide_comm_abort(options->ranks.comm, tide_message()); /* the others wait for this rank */
         tide_pool_unmake(pool);
         return status;
     }

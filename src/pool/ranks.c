@@ -144,6 +144,14 @@ static tide_status run_gather(void *stream, const void *arguments)
     return tide_comm_gather(args->comm, args->reduction.of, args->reduction.ranges, args->reduction.count);
 }
 
+/* Count bytes that this rank receives. */
+static void count_bytes(tide_pool *pool, uint64_t bytes)
+{
+    tide_monitor_lock(&pool->monitor);
+    pool->telemetry.counters.sums.collective_bytes += bytes;
+    tide_monitor_unlock(&pool->monitor);
+}
+
 static tide_status launch(tide_pool *pool, const char *label, tide_kernel kernel,
                           const tide_comm_range *ranges, uint64_t count)
 {
@@ -159,10 +167,14 @@ static tide_status launch(tide_pool *pool, const char *label, tide_kernel kernel
                       .travels_as = rounded ? TIDE_DTYPE_BF16 : TIDE_DTYPE_FP32,
                       .scratch = context->region + region->workspace_offset - region->ring_bytes,
                       .scratch_bytes = region->ring_bytes}};
-    uint64_t bytes = 0;
-    for (uint64_t i = 0; i < count; i++)
-        bytes += ranges[i].bytes;
-    const tide_kernel_work work = {label, kernel, &args, sizeof args, 0, (double)bytes, TIDE_PART_END};
+    uint64_t all = 0, own = 0;
+    for (uint64_t i = 0; i < count; i++) {
+        all += ranges[i].bytes;
+        own += ranges[i].owner == tide_context_rank(context) ? ranges[i].bytes : 0;
+    }
+    const uint64_t sums = own * (tide_context_ranks(context) - 1) / (rounded ? 2 : 1);
+    count_bytes(pool, kernel == run_reduce ? sums : all - own);
+    const tide_kernel_work work = {label, kernel, &args, sizeof args, 0, (double)all, TIDE_PART_END};
     return tide_launch_kernel(pool, &work);
 }
 

@@ -238,6 +238,7 @@ tide_status tide_update_count_set(tide_pool *pool, uint64_t updates)
         pool->norm.skipped_in_row = 0;
     }
     tide_monitor_unlock(&pool->monitor);
+    tide_ranks_call(pool, TIDE_CALL_UPDATE_COUNT_SET, updates);
     return status;
 }
 

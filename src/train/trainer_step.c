@@ -143,9 +143,11 @@ static tide_status measure_step(tide_trainer *trainer, double began_seconds, tid
     if (!trainer->computes)
         return TIDE_OK;
     tide_status status = tide_decoder_read_losses(trainer->model);
+    const bool nonfinite = status == TIDE_ERROR_NONFINITE;
     if (status == TIDE_OK)
         status = read_own_seconds(trainer, &report->own_seconds);
-    if (status == TIDE_OK)
+    /* All ranks find a norm that is not finite, some of them later: those wait here. */
+    if (status == TIDE_OK || nonfinite)
         status = tide_decoder_exchange_losses(trainer->model, &report->loss);
     report->own_seconds -= began_seconds;
     /* If updates had begun when a gradient was not finite, every call fails with NONFINITE; the message of

@@ -18,7 +18,7 @@
 
 /* More than ranks wait for each other at the start (tide_comm_socket_options.timeout_seconds), and then say
  * which are missing. */
-static const double survivors_seconds = 75;
+static const double survivors_seconds = 75, patience_seconds = 600;
 
 enum { TOKEN_BYTES = 16, RUNNING = -1 };
 
@@ -34,6 +34,7 @@ typedef struct launch {
     uint16_t port;
     char token[2 * TOKEN_BYTES + 1];
     double failed_s; /* when a rank was first seen to have failed; 0: none has */
+    bool warned;     /* those that still run have got SIGTERM */
 } launch;
 
 /* Those that the launcher waits for: the end of a rank, and what it passes on to all ranks. */
@@ -87,8 +88,11 @@ tide_status tide_launch_read(tide_comm_socket_options *options)
         status = read_number("TIDEPOOL_LISTENER", 1UL << 20, &listener);
     if (status != TIDE_OK)
         return status;
-    snprintf(token, sizeof token, "%s", secret != NULL ? secret : "");
-    unsetenv("TIDEPOOL_TOKEN"); /* programs that this one starts need not know it */
+    if (secret == NULL || ranks < 2 || rank >= ranks)
+        return tide_fail(TIDE_ERROR_ARGUMENT,
+                         "TIDEPOOL_RANK is set, as by tidepool train --ranks for its ranks, but %s",
+                         secret == NULL ? "not TIDEPOOL_TOKEN" : "does not fit TIDEPOOL_RANKS");
+    snprintf(token, sizeof token, "%s", secret);
     *options = (tide_comm_socket_options){.rank = (uint32_t)rank,
                                           .ranks = (uint32_t)ranks,
                                           .port = (uint16_t)port,
@@ -198,15 +202,17 @@ static void reap(launch *l)
         note_end(l, pid, how);
 }
 
-/* Kills the ranks that still run long after one has failed: they hang. */
+/* Ends the ranks that still run long after one has failed: they hang. */
 static void kill_survivors(launch *l)
 {
     if (l->running == 0 || l->failed_s == 0 || tide_clock_seconds() - l->failed_s < survivors_seconds)
         return;
-    fprintf(stderr, "tidepool train: %u rank%s still run%s %.0f s after one has failed: killed\n", l->running,
-            l->running == 1 ? "" : "s", l->running == 1 ? "s" : "", survivors_seconds);
-    tell(l, SIGKILL);
-    l->failed_s += 1e9; /* once */
+    /* A rank may still save or export, which it ends when it gets this signal. */
+    tell(l, l->warned ? SIGKILL : SIGTERM);
+    fprintf(stderr, "tidepool train: %u rank%s still run%s long after one has failed: %s\n", l->running,
+            l->running == 1 ? "" : "s", l->running == 1 ? "s" : "", l->warned ? "killed" : "told to end");
+    l->failed_s += l->warned ? 1e9 : patience_seconds;
+    l->warned = true;
 }
 
 static void wait_for_all(launch *l, const sigset_t *awaited)

@@ -70,7 +70,7 @@ typedef struct train_run {
     tide_train_saves saves;
     tide_train_ranks ranks;
     char trace_path[4096]; /* with several ranks: --trace with this one's number */
-    int stop, save_signal; /* signals that some rank has got, as of the last step; 0: none */
+    int stop, save_signal; /* signals that some rank has got, as of the last exchange; 0: none */
     bool of_bytes;         /* the data is text, whose tokens are bytes */
     uint64_t first_step;   /* steps that were done before this run */
     /* step n is at n % WAITING_STEPS_MAX, for n from `lined` to `reported` - 1 */
@@ -319,7 +319,7 @@ static tide_status ranks_exchange(train_run *run, waiting_step *step)
 {
     tide_rank_news news = {.own_seconds = step != NULL ? step->report.own_seconds : (double)NAN,
                            .stop = tide_stop_number(),
-                           .save_signal = tide_stop_save_take()};
+                           .save_signal = run->save_signal != 0 ? run->save_signal : tide_stop_save_take()};
     const tide_status status =
         tide_train_ranks_exchange(&run->ranks, &news, step != NULL ? &step->slowest : NULL);
     run->stop = news.stop;
@@ -387,6 +387,7 @@ static tide_status save(train_run *run, tide_status (*how)(tide_train_saves *))
 static bool save_asked(train_run *run)
 {
     const char *signal_name = run->save_signal != 0 ? tide_stop_signal_name(run->save_signal) : NULL;
+    run->save_signal = 0;
     if (signal_name != NULL && !tide_trainer_computes(run->trainer))
         tide_progress_line(&run->progress, "%s: nothing was saved: the null device computes nothing",
                            signal_name);
@@ -398,7 +399,8 @@ static bool save_asked(train_run *run)
     return signal_name != NULL && tide_train_saves_pending(&run->saves);
 }
 
-/* Evaluates and saves after a step, if it is time for either. */
+/* Evaluates and saves after a step, if it is time for either; both take long, so then it looks for signals
+ * again. */
 static tide_status between_steps(train_run *run)
 {
     const tide_train_settings *settings = &run->settings;
@@ -415,9 +417,10 @@ static tide_status between_steps(train_run *run)
     tide_status status = evaluate_now || save_now ? steps_settle(run) : TIDE_OK;
     if (status == TIDE_OK && evaluate_now)
         status = evaluate(run);
-    if (status == TIDE_OK && (save_now || tide_train_saves_best_pending(&run->saves)))
+    const bool saves_now = save_now || tide_train_saves_best_pending(&run->saves);
+    if (status == TIDE_OK && saves_now)
         status = save(run, tide_train_save);
-    return status;
+    return status == TIDE_OK && (evaluate_now || saves_now) ? ranks_exchange(run, NULL) : status;
 }
 
 static tide_status steps_run(train_run *run)
@@ -622,10 +625,10 @@ static tide_status train(train_run *run)
  * would remove an older, good checkpoint for this one. */
 static void steps_rescue(train_run *run, tide_status failure)
 {
-    if (run->trainer == NULL || run->progress.out == NULL || run->ranks.ranks > 1)
-        return; /* without one of its ranks a run can't save either */
-    /* false if the device failed, which has been printed */
-    const bool settled = steps_settle(run) == TIDE_OK;
+    if (run->trainer == NULL || run->progress.out == NULL)
+        return;
+    /* False if the device failed, which has been printed. A pool of several ranks has failed for good. */
+    const bool settled = run->ranks.ranks == 1 && steps_settle(run) == TIDE_OK;
     if (!settled)
         counters_take(run);
     if (settled && failure != TIDE_ERROR_NONFINITE && tide_train_saves_pending(&run->saves) &&
