@@ -577,6 +577,24 @@ static void waits_for_collectives_are_needed(void **state)
     }
 }
 
+static void one_rank_with_a_communicator_may_give_steps_up(void **state)
+{
+    const run_options run = {.dtype = TIDE_DTYPE_BF16, .ranks = 1, .sum_groups = 1, .micro_batches = 1};
+    rank one = {.run = &run};
+    tide_description *description;
+    tide_pool *pool;
+    assert_ok(tide_comm_loop_create(1, &one.comm));
+    assert_ok(describe(&run, 1, true, &description));
+    assert_ok(make_pool(&one, description, &pool));
+    for (int i = 0; i < 2; i++) {
+        assert_ok(tide_step_begin(pool, &(tide_step_options){.training = true, .epsilon = 1}));
+        assert_ok(tide_step_abort(pool));
+    }
+    tide_pool_destroy(pool);
+    tide_description_destroy(description);
+    tide_comm_destroy(one.comm);
+}
+
 static void options_of_ranks_are_checked(void **state)
 {
     tide_comm *comms[2];
@@ -631,6 +649,7 @@ int main(void)
         cmocka_unit_test(a_failure_on_one_rank_ends_all),
         cmocka_unit_test(a_device_that_fails_anywhere_on_one_rank_ends_all),
         cmocka_unit_test(waits_for_collectives_are_needed),
+        cmocka_unit_test(one_rank_with_a_communicator_may_give_steps_up),
         cmocka_unit_test(options_of_ranks_are_checked),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

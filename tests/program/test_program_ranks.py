@@ -375,6 +375,36 @@ def saves(bench):
     )
 
 
+def catches(pid, number):
+    """Has the process a handler of the signal?"""
+    caught = re.search(rb"^SigCgt:\s*([0-9a-f]+)$", process_file(pid, "status"), re.MULTILINE)
+    return caught is not None and int(caught.group(1), 16) >> (number - 1) & 1 == 1
+
+
+def saves_at_first(bench):
+    """SIGUSR1 before the first step, while rank 0 waits for a reader of its metrics."""
+    for ranks in (1, 2):
+        saved, fifo = bench.folder / f"first-{ranks}", bench.folder / f"fifo-{ranks}"
+        os.mkfifo(fifo)
+        live = Live(bench, *tiny(bench, "--checkpoint", saved, "--metrics", fifo, "--ranks", ranks, steps=3))
+        deadline = time.monotonic() + GUARD_S
+        rank = 0 if ranks > 1 else "launcher"
+        while time.monotonic() < deadline:
+            try:
+                if catches(live.pid_of(rank), signal.SIGUSR1):
+                    break
+            except LookupError:
+                pass
+            time.sleep(0.01)
+        live.send(rank, signal.SIGUSR1)
+        reader = subprocess.Popen(["cat", fifo], stdout=subprocess.DEVNULL)
+        live.end()
+        reader.wait()
+        steps = [int(step) for step in re.findall(rf"^saved {saved}/step-(\d+)", live.out, re.MULTILINE)]
+        name = f"SIGUSR1 before the first step of {ranks} rank{'s' if ranks > 1 else ''} saves behind it"
+        bench.tap.ok(live.status == 0 and steps == [1, 3], name, live)
+
+
 def starting(bench):
     """A signal that comes as soon as the ranks are there stops them as a later one does. A parent may ignore
     the ends of its children."""
@@ -815,6 +845,7 @@ def main():
             resume_elsewhere,
             stops,
             saves,
+            saves_at_first,
             saves_late,
             starting,
             refusals,

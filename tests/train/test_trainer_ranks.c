@@ -27,6 +27,7 @@ typedef struct run_course {
     const char *save;       /* the folder of the checkpoint; NULL: none */
     const char *other_data; /* of the last rank; NULL: the same */
     bool varies;            /* chunk sizes, budgets and placements differ by rank */
+    bool is_broken;         /* a param is infinite from the start */
     bool last_is_slow;      /* the last rank's streams wait before each command */
 } run_course;
 
@@ -107,6 +108,11 @@ static void *run_rank(void *of)
     tide_trainer *trainer = NULL;
     const tide_trainer_options options = options_of(at);
     at->status = tide_trainer_create(&options, &trainer);
+    const float infinite = INFINITY;
+    if (at->status == TIDE_OK && at->course->is_broken)
+        at->status =
+            tide_decoder_values_set(trainer->model, tide_model_tensor_count(&at->course->options.model) - 1,
+                                    TIDE_VALUE_MASTER, 0, 1, &infinite);
     if (at->status == TIDE_OK)
         at->status = run_steps(at, trainer);
     if (at->status == TIDE_OK)
@@ -370,6 +376,19 @@ static void a_save_that_fails_fails_on_all(void **state)
     }
 }
 
+static void a_norm_that_is_not_finite_is_told_by_all(void **state)
+{
+    rank ranks[3];
+    run_course course = {
+        .options = base_options("gpt2", TIDE_DTYPE_BF16, 3), .ranks = 3, .until = 3, .is_broken = true};
+    course.options.hyper.clip = 0;
+    run(&course, ranks);
+    for (uint32_t r = 0; r < 3; r++)
+        if (ranks[r].status != TIDE_ERROR_NONFINITE ||
+            strstr(ranks[r].message, "the gradient of param ") == NULL)
+            fail_msg("rank %u: %s: %s", r, tide_status_name(ranks[r].status), ranks[r].message);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -379,6 +398,7 @@ int main(void)
         cmocka_unit_test(one_rank_has_no_own_time),
         cmocka_unit_test(a_refusal_on_one_rank_is_told_to_all),
         cmocka_unit_test(a_save_that_fails_fails_on_all),
+        cmocka_unit_test(a_norm_that_is_not_finite_is_told_by_all),
     };
     return cmocka_run_group_tests(tests, fixture_set_up, fixture_tear_down);
 }
