@@ -160,8 +160,7 @@ static void many_rounds_of_uneven_ranks_fail_never(void **state)
     socket_ranks_expect_ok(ranks, 5);
 }
 
-/* The sums of 64 MiB of each of two ranks go through the smallest memory, for longer than the timeout where the
- * machine is slow. */
+/* The sums of 64 MiB of each of two ranks go through the smallest memory. */
 static tide_status reduce_long(tide_comm *comm, void *context)
 {
     tide_status status = TIDE_OK;
@@ -316,6 +315,7 @@ static void expect_words_of(const process_case *shared, uint32_t rank, const cha
 static void a_process_that_is_stopped_is_named_and_fails_when_it_goes_on(void **state)
 {
     process_case *shared = start_processes(2);
+    rest(1000); /* until beats have carried the words */
     send_signal(shared, LATE, SIGSTOP);
     join_process(shared, 0);
     join_process(shared, 1);

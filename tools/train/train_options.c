@@ -143,8 +143,10 @@ static tide_status ranks_check(const tide_train_settings *settings, const bool *
             TIDE_ERROR_ARGUMENT,
             "tidepool train: --zero-stage %u is not built yet; 0, in which every rank has all, is",
             ranks->zero_stage);
-    if (settings->ranks == 1)
-        return needs_check(given, "--log-dir", "--ranks");
+    if (settings->ranks == 1) {
+        const tide_status status = needs_check(given, "--log-dir", "--ranks");
+        return status == TIDE_OK ? needs_check(given, "--collective-timeout", "--ranks") : status;
+    }
     if (tide_train_settings_predict(settings))
         return tide_fail(TIDE_ERROR_ARGUMENT,
                          "tidepool train: --ranks needs --device host: the null device computes nothing");

@@ -46,6 +46,7 @@ typedef struct tide_train_settings {
 
     uint32_t ranks;         /* processes to start */
     const char *log_folder; /* NULL: not given */
+    uint32_t collective_timeout_seconds;
 
     const char *machine; /* the one that the null device imitates: "this", a file, a preset */
     uint64_t ram_bytes;  /* 0: not given */

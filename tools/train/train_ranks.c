@@ -48,6 +48,13 @@ static tide_status count_neighbours(tide_train_ranks *ranks, const char *host)
     return status;
 }
 
+/* On the communicator's thread. */
+static void tell_line(void *context, const char *line)
+{
+    (void)context;
+    fprintf(stderr, "tidepool train: %s\n", line);
+}
+
 tide_status tide_train_ranks_join(const tide_train_settings *settings, tide_train_ranks *ranks)
 {
     tide_comm_socket_options options;
@@ -65,9 +72,13 @@ tide_status tide_train_ranks_join(const tide_train_settings *settings, tide_trai
     ranks->rank = options.rank;
     ranks->ranks = options.ranks;
     ranks->flags = calloc(options.ranks, sizeof *ranks->flags);
+    options.collective_timeout_seconds = settings->collective_timeout_seconds;
+    /* without logs all ranks write to the same terminal */
+    options.tell = options.rank == 0 || settings->log_folder != NULL ? tell_line : NULL;
     status = redirect(settings->log_folder, options.rank);
     if (status == TIDE_OK)
         status = tide_comm_socket_create(&options, &ranks->comm);
+    tide_comm_doing(ranks->comm, TIDE_PHASE_READING, "prepares its run");
     return status == TIDE_OK ? count_neighbours(ranks, host) : status;
 }
 
