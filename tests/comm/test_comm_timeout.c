@@ -224,10 +224,12 @@ static void a_timeout_below_zero_is_refused(void **state)
 
 /* Memory that the processes share. */
 typedef struct process_case {
-    atomic_bool ends; /* rank 0 ends the run after its next round */
+    atomic_bool ends;  /* rank 0 ends the run after its next round */
+    atomic_bool holds; /* rank 2 stays out of its next round */
     socket_rank ranks[RANKS];
     pid_t processes[RANKS];
     atomic_uint rounds[RANKS];
+    atomic_bool ended[RANKS]; /* the rank makes no more rounds */
     tide_status statuses[RANKS];
     char messages[RANKS][1024];
 } process_case;
@@ -241,6 +243,8 @@ static int run_process(process_case *shared, uint32_t rank)
     tide_comm_doing(comm, TIDE_PHASE_SAVING, "all the time");
     while (status == TIDE_OK && !ends[0]) {
         const uint8_t mine = atomic_load(&shared->ends);
+        while (rank == LATE && atomic_load(&shared->holds))
+            rest(10);
         status = reduce(comm, 1000);
         if (status == TIDE_OK)
             status = tide_comm_exchange(comm, &mine, sizeof mine, ends);
@@ -249,15 +253,16 @@ static int run_process(process_case *shared, uint32_t rank)
     }
     shared->statuses[rank] = status;
     snprintf(shared->messages[rank], sizeof shared->messages[rank], "%s", tide_message());
+    atomic_store(&shared->ended[rank], true);
     tide_comm_destroy(comm);
     return 0;
 }
 
-/* Wait for some rounds. */
+/* Wait for some rounds, or for the rank's end. */
 static void wait_for_rounds(process_case *shared, uint32_t rank)
 {
     const uint32_t begun = atomic_load(&shared->rounds[rank]);
-    while (atomic_load(&shared->rounds[rank]) < begun + 5)
+    while (atomic_load(&shared->rounds[rank]) < begun + 5 && !atomic_load(&shared->ended[rank]))
         rest(5);
 }
 
@@ -355,6 +360,20 @@ static void a_process_that_is_stopped_for_less_than_the_timeout_goes_on(void **s
     end_processes(shared);
 }
 
+/* Rank 1 is stopped in a call in which rank 0 waits only for rank 2. */
+static void a_stopped_process_whose_part_is_over_is_not_missed(void **state)
+{
+    process_case *shared = start_processes(1.5);
+    atomic_store(&shared->holds, true);
+    rest(1000); /* until ranks 0 and 1 wait */
+    send_signal(shared, 1, SIGSTOP);
+    rest(3000);
+    send_signal(shared, 1, SIGCONT);
+    rest(1000); /* until rank 2 has heard of it */
+    atomic_store(&shared->holds, false);
+    end_processes(shared);
+}
+
 #define test(name) cmocka_unit_test_setup_teardown(name, count_files, expect_no_new_files)
 
 int main(void)
@@ -364,6 +383,7 @@ int main(void)
         test(a_process_that_is_stopped_is_named_and_fails_when_it_goes_on),
         test(processes_that_are_all_stopped_go_on),
         test(a_process_that_is_stopped_for_less_than_the_timeout_goes_on),
+        test(a_stopped_process_whose_part_is_over_is_not_missed),
         test(a_rank_that_never_comes_is_named_on_all_ranks),
         test(ranks_wait_for_one_that_saves),
         test(slow_ranks_are_waited_for),
