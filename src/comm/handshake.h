@@ -14,6 +14,7 @@ typedef enum tide_channel_name {
     TIDE_CHANNEL_DATA,   /* gather and reduce */
     TIDE_CHANNEL_SIDE,   /* exchange */
     TIDE_CHANNEL_NOTICE, /* the reason why a rank has given up, and nothing else */
+    TIDE_CHANNEL_WATCH,  /* beats (watch.h) */
     TIDE_CHANNELS
 } tide_channel_name;
 

@@ -18,16 +18,6 @@ enum {
 
 /* --- calls --- */
 
-void tide_call_describe(tide_call *call, tide_call_kind kind, uint64_t number)
-{
-    call->header = (tide_call_header){.kind = (uint32_t)kind, .ranges = call->count, .number = number};
-    for (uint32_t i = 0; i < call->count; i++) {
-        const tide_comm_range *range = &call->ranges[i];
-        call->header.bytes += range->bytes;
-        call->header.layout = tide_hash_u64(tide_hash_u64(call->header.layout, range->bytes), range->owner);
-    }
-}
-
 typedef struct call_text {
     char text[96];
 } call_text;
@@ -39,6 +29,18 @@ static call_text call_name(const tide_call_header *header)
     snprintf(name.text, sizeof name.text, "%s %" PRIu64,
              header->kind < TIDE_CALL_KINDS ? names[header->kind] : "unknown call", header->number);
     return name;
+}
+
+void tide_call_describe(tide_call *call, tide_call_kind kind, uint64_t number, const char *of)
+{
+    call->header = (tide_call_header){.kind = (uint32_t)kind, .ranges = call->count, .number = number};
+    for (uint32_t i = 0; i < call->count; i++) {
+        const tide_comm_range *range = &call->ranges[i];
+        call->header.bytes += range->bytes;
+        call->header.layout = tide_hash_u64(tide_hash_u64(call->header.layout, range->bytes), range->owner);
+    }
+    snprintf(call->text, sizeof call->text, "%s%s%s", call_name(&call->header).text, of == NULL ? "" : " of ",
+             of == NULL ? "" : of);
 }
 
 static tide_status check_header(const tide_link *link, const tide_mesh *mesh, const tide_call *call)
@@ -168,9 +170,8 @@ tide_status tide_link_send(tide_link *link, tide_mesh *mesh, const tide_call *ca
         if (sent < 0 && errno == EINTR)
             continue;
         if (sent < 0)
-            return tide_tcp_would_block(errno)
-                       ? TIDE_OK
-                       : tide_mesh_lost(mesh, link->rank, errno, call_name(&call->header).text);
+            return tide_tcp_would_block(errno) ? TIDE_OK
+                                               : tide_mesh_lost(mesh, link->rank, errno, call->text);
         note_sent(link, (uint64_t)sent);
         moved += (size_t)sent;
         if ((size_t)sent < bytes)
@@ -227,7 +228,7 @@ tide_status tide_link_receive(tide_link *link, tide_mesh *mesh, const tide_call 
         if (got < 0 && tide_tcp_would_block(errno))
             return TIDE_OK;
         if (got <= 0)
-            return tide_mesh_lost(mesh, link->rank, got == 0 ? 0 : errno, call_name(&call->header).text);
+            return tide_mesh_lost(mesh, link->rank, got == 0 ? 0 : errno, call->text);
         const tide_status status = note_received(link, mesh, call, (uint64_t)got);
         if (status != TIDE_OK)
             return status;

@@ -33,11 +33,12 @@ typedef struct tide_call {
     tide_call_header header;
     const tide_comm_range *ranges;
     uint32_t count;
-    tide_reduce_ring *ring; /* NULL: not a reduce */
+    tide_reduce_ring *ring;          /* NULL: not a reduce */
+    char text[TIDE_CALL_TEXT_BYTES]; /* for messages: "reduce 17 of block 3 backward" */
 } tide_call;
 
-/* Fill in the header of a call. */
-void tide_call_describe(tide_call *call, tide_call_kind kind, uint64_t number);
+/* Fill in the header and the text of a call. `of`: an op, NULL for none. */
+void tide_call_describe(tide_call *call, tide_call_kind kind, uint64_t number, const char *of);
 
 typedef struct tide_link {
     uint32_t rank; /* of the other side */

@@ -145,6 +145,7 @@ void tide_mesh_give_up(tide_mesh *mesh, const char *reason)
         shutdown(connection, SHUT_WR);
         shutdown(tide_mesh_connection(mesh, TIDE_CHANNEL_DATA, rank), SHUT_RDWR);
         shutdown(tide_mesh_connection(mesh, TIDE_CHANNEL_SIDE, rank), SHUT_RDWR);
+        shutdown(tide_mesh_connection(mesh, TIDE_CHANNEL_WATCH, rank), SHUT_RDWR);
     }
 }
 

@@ -21,6 +21,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+enum { TIDE_CALL_TEXT_BYTES = 160 }; /* of a call's name in messages */
+
 typedef struct tide_notice {
     uint32_t rank; /* that has given up */
     char reason[956];

@@ -5,10 +5,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-tide_status tide_transfer_init(tide_transfer *transfer, tide_mesh *mesh, tide_channel_name channel)
+tide_status tide_transfer_init(tide_transfer *transfer, tide_mesh *mesh, tide_watch *watch,
+                               tide_channel_name channel)
 {
     const uint32_t ranks = mesh->ranks;
-    *transfer = (tide_transfer){.mesh = mesh, .channel = channel};
+    *transfer = (tide_transfer){.mesh = mesh, .watch = watch, .channel = channel};
     transfer->links = calloc(ranks, sizeof *transfer->links);
     transfer->notices_ended = calloc(ranks, sizeof *transfer->notices_ended);
     transfer->polls = calloc(2 * (size_t)ranks, sizeof *transfer->polls);
@@ -59,7 +60,10 @@ static bool prepare(tide_transfer *transfer, const tide_call *call)
         bytes->events =
             (short)((tide_link_sends(link) ? POLLOUT : 0) | (tide_link_receives(link, call) ? POLLIN : 0));
         bytes->fd = bytes->events == 0 ? -1 : link->connection;
-        is_over &= tide_link_is_over(link, call);
+        if (!tide_link_is_over(link, call))
+            is_over = false;
+        else
+            tide_watch_part_over(transfer->watch, transfer->channel, rank);
     }
     return is_over;
 }
@@ -97,7 +101,7 @@ static tide_status move_bytes(tide_transfer *transfer, const tide_call *call)
     return TIDE_OK;
 }
 
-static tide_status run(tide_transfer *transfer, const tide_call *call)
+static tide_status move_all(tide_transfer *transfer, const tide_call *call)
 {
     begin(transfer, call);
     while (!prepare(transfer, call)) {
@@ -116,13 +120,21 @@ static tide_status run(tide_transfer *transfer, const tide_call *call)
     return TIDE_OK;
 }
 
-tide_status tide_transfer_gather(tide_transfer *transfer, tide_call_kind kind, const tide_comm_range *ranges,
-                                 uint32_t count)
+static tide_status run(tide_transfer *transfer, const tide_call *call)
+{
+    tide_watch_enter(transfer->watch, transfer->channel, call->header.number, call->text);
+    const tide_status status = move_all(transfer, call);
+    tide_watch_leave(transfer->watch, transfer->channel);
+    return status;
+}
+
+tide_status tide_transfer_gather(tide_transfer *transfer, tide_call_kind kind, const char *of,
+                                 const tide_comm_range *ranges, uint32_t count)
 {
     if (transfer->mesh->ranks == 1)
         return TIDE_OK;
     tide_call call = {.ranges = ranges, .count = count};
-    tide_call_describe(&call, kind, ++transfer->calls);
+    tide_call_describe(&call, kind, ++transfer->calls, of);
     return run(transfer, &call);
 }
 
@@ -134,6 +146,6 @@ tide_status tide_transfer_reduce(tide_transfer *transfer, const tide_comm_reduct
     tide_call call = {.ranges = reduction->ranges, .count = reduction->count, .ring = &transfer->ring};
     tide_reduce_ring_begin(&transfer->ring, reduction, mesh->rank, mesh->ranks, transfer->inputs);
     tide_call_describe(&call, transfer->ring.is_bf16 ? TIDE_CALL_REDUCE_BF16 : TIDE_CALL_REDUCE,
-                       ++transfer->calls);
+                       ++transfer->calls, reduction->of);
     return run(transfer, &call);
 }

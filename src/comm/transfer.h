@@ -5,9 +5,11 @@
 #define TIDE_COMM_TRANSFER_H
 
 #include "src/comm/link.h"
+#include "src/comm/watch.h"
 
 typedef struct tide_transfer {
     tide_mesh *mesh;
+    tide_watch *watch;
     tide_channel_name channel;
     uint64_t calls;          /* so far */
     tide_link *links;        /* [ranks]; this rank's is not used */
@@ -18,12 +20,13 @@ typedef struct tide_transfer {
 } tide_transfer;
 
 /* NO_MEMORY: nothing was made. */
-tide_status tide_transfer_init(tide_transfer *transfer, tide_mesh *mesh, tide_channel_name channel);
+tide_status tide_transfer_init(tide_transfer *transfer, tide_mesh *mesh, tide_watch *watch,
+                               tide_channel_name channel);
 void tide_transfer_fini(tide_transfer *transfer);
 
-/* Send each range from its owner to all other ranks. PEER. */
-tide_status tide_transfer_gather(tide_transfer *transfer, tide_call_kind kind, const tide_comm_range *ranges,
-                                 uint32_t count);
+/* Send each range from its owner to all other ranks. `of`: an op, NULL for none. PEER. */
+tide_status tide_transfer_gather(tide_transfer *transfer, tide_call_kind kind, const char *of,
+                                 const tide_comm_range *ranges, uint32_t count);
 /* As tide_comm_reduce. */
 tide_status tide_transfer_reduce(tide_transfer *transfer, const tide_comm_reduction *reduction);
 

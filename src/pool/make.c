@@ -403,7 +403,9 @@ tide_status tide_pool_make(const tide_pool_options *options, tide_description *d
         /* Setting the count discards prepared matmuls, so do not set it if it is right already. */
         if (tide_team_threads() != tide_device_factory_threads(options))
             tide_kernels_cpu_configure(tide_device_factory_threads(options));
+        tide_comm_doing(options->ranks.comm, TIDE_PHASE_PINNING, "allocates its pool");
         status = tide_pool_build(pool);
+        tide_comm_doing(options->ranks.comm, TIDE_PHASE_COMPUTING, "has its pool");
     }
     if (status != TIDE_OK) {
         tide_pool_unmake(pool);

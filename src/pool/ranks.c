@@ -15,6 +15,7 @@
 #include "base/minmax.h"
 
 #include <assert.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -244,10 +245,24 @@ static uint64_t hash_model(const tide_pool *pool)
     return hash;
 }
 
+/* The comm cuts the words if the op's name is long. */
+static void say_op(const tide_pool *pool, tide_op op)
+{
+    char words[64];
+    const int length =
+        snprintf(words, sizeof words, "computes %s", pool->context.packing->ops[op].description->name);
+    assert(length > 0);
+    (void)length;
+    tide_comm_doing(pool->context.options.ranks.comm, TIDE_PHASE_COMPUTING, words);
+}
+
 void tide_ranks_call(tide_pool *pool, tide_rank_call call, uint64_t number)
 {
-    if (tide_context_has_peers(&pool->context))
-        pool->ranks.calls = tide_hash_u64(tide_hash_u64(pool->ranks.calls, (uint64_t)call), number);
+    if (!tide_context_has_peers(&pool->context))
+        return;
+    pool->ranks.calls = tide_hash_u64(tide_hash_u64(pool->ranks.calls, (uint64_t)call), number);
+    if (call == TIDE_CALL_OP_BEGIN)
+        say_op(pool, (tide_op)number);
 }
 
 tide_status tide_ranks_step_begins(tide_pool *pool, const tide_step_options *options)

@@ -218,6 +218,7 @@ static tide_status create(const tide_trainer_options *options, tide_trainer **tr
     made->predicts = resolved.pool.predict;
     made->computes = !tide_device_factory_is_null(resolved.pool.device);
     tide_weights_import *weights = NULL;
+    tide_comm_doing(made->comm, TIDE_PHASE_READING, "opens checkpoint, weights and data");
     status = find_values(made, &resolved, &weights);
     if (status == TIDE_OK)
         status = open_data(&resolved, &made->data);
@@ -228,9 +229,11 @@ static tide_status create(const tide_trainer_options *options, tide_trainer **tr
     if (status == TIDE_OK) {
         made->state = state_at_start(&resolved, made->data);
         made->state.model.names_otherwise = weights && tide_weights_import_named_otherwise(weights);
+        tide_comm_doing(made->comm, TIDE_PHASE_LOADING, "sets the params");
         status = fill(made, &resolved, weights);
     }
     tide_weights_import_close(weights);
+    tide_comm_doing(made->comm, TIDE_PHASE_COMPUTING, "has its params");
     if (status == TIDE_OK)
         status = agree(made);
     if (status != TIDE_OK) {

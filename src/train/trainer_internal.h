@@ -37,6 +37,9 @@ struct tide_trainer {
 TIDE_NODISCARD tide_status tide_trainer_resolve(const tide_trainer_options *options,
                                                 tide_trainer_options *resolved);
 
+/* Tell the other ranks, if there are any, this one's phase and "<verb> step <step>". */
+void tide_trainer_doing(const tide_trainer *trainer, tide_comm_phase phase, const char *verb, uint64_t step);
+
 /* How many ranks share a batch, at least 1. */
 uint32_t tide_trainer_ranks(const tide_trainer_options *options);
 

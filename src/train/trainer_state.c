@@ -115,7 +115,9 @@ tide_status tide_trainer_save(tide_trainer *trainer, const char *dir, unsigned k
     if (status != TIDE_OK)
         return status;
     if (tide_comm_rank(trainer->comm) == 0) {
+        tide_trainer_doing(trainer, TIDE_PHASE_SAVING, "saves", trainer->state.step);
         told.status = save(trainer, dir, keep, &told.saved);
+        tide_trainer_doing(trainer, TIDE_PHASE_COMPUTING, "has saved", trainer->state.step);
         snprintf(told.message, sizeof told.message, "%s", tide_message());
     }
     status = tide_comm_broadcast(trainer->comm, &told, sizeof told);

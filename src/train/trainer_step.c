@@ -78,14 +78,25 @@ static tide_step_options step_options(const tide_train_state *state)
     };
 }
 
+void tide_trainer_doing(const tide_trainer *trainer, tide_comm_phase phase, const char *verb, uint64_t step)
+{
+    char words[64];
+    if (trainer->comm == NULL)
+        return;
+    snprintf(words, sizeof words, "%s step %llu", verb, (unsigned long long)step);
+    tide_comm_doing(trainer->comm, phase, words);
+}
+
 static tide_status next_batch(tide_trainer *trainer)
 {
     if (!trainer->data)
         return TIDE_OK;
     const uint64_t begin_ns = tide_pool_now_ns(trainer->pool);
+    tide_trainer_doing(trainer, TIDE_PHASE_READING, "reads the batch of", trainer->state.step + 1);
     const tide_status status =
         tide_data_batch(trainer->data, trainer->state.step - trainer->state.data_first_step,
                         trainer->plan.global_batch_sequences, &trainer->batch);
+    tide_trainer_doing(trainer, TIDE_PHASE_COMPUTING, "begins", trainer->state.step + 1);
     tide_pool_trace_work(trainer->pool, "data", begin_ns);
     return status;
 }
@@ -229,8 +240,10 @@ tide_status tide_trainer_step(tide_trainer *trainer, tide_trainer_report *report
 
 static tide_status evaluate_batch(tide_trainer *trainer, uint64_t index, double *loss)
 {
+    tide_trainer_doing(trainer, TIDE_PHASE_READING, "reads a validation batch after", trainer->state.step);
     tide_status status = tide_data_validation_batch(trainer->data, index,
                                                     trainer->plan.global_batch_sequences, &trainer->batch);
+    tide_trainer_doing(trainer, TIDE_PHASE_COMPUTING, "evaluates after", trainer->state.step);
     if (status != TIDE_OK)
         return status;
     status = tide_step_begin(trainer->pool, &(tide_step_options){.training = false});

@@ -7,6 +7,14 @@ static tide_status get_value(void *context, size_t tensor, uint64_t first, uint6
     return tide_decoder_values_get(trainer->model, tensor, TIDE_VALUE_MASTER, first, count, values);
 }
 
+static tide_status finish_export(tide_trainer *trainer, const tide_export *whole, tide_export_place *place)
+{
+    tide_trainer_doing(trainer, TIDE_PHASE_SAVING, "exports", trainer->state.step);
+    const tide_status status = tide_export_finish(whole, place, get_value, trainer);
+    tide_trainer_doing(trainer, TIDE_PHASE_COMPUTING, "has exported", trainer->state.step);
+    return status;
+}
+
 tide_status tide_trainer_export(tide_trainer *trainer, const tide_export *export, tide_export_place *place)
 {
     tide_export whole = *export;
@@ -15,7 +23,7 @@ tide_status tide_trainer_export(tide_trainer *trainer, const tide_export *export
     if (status == TIDE_OK)
         status = tide_pool_drain(trainer->pool);
     if (status == TIDE_OK)
-        return tide_export_finish(&whole, place, get_value, trainer);
+        return finish_export(trainer, &whole, place);
     tide_export_abandon(whole.files, place);
     return status;
 }

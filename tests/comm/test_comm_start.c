@@ -182,7 +182,7 @@ static void ranks_that_differ_are_named(void **state)
     refuses(&other, "the rank at 127.0.0.1 sends rank 4");
     other = right;
     other.channel = TIDE_CHANNELS;
-    refuses(&other, "the rank at 127.0.0.1 sends rank 2, channel 3");
+    refuses(&other, "the rank at 127.0.0.1 sends rank 2, channel 4");
     other = right;
     other.rank = 0;
     refuses(&other, "two processes have rank 0: this one and one at 127.0.0.1");

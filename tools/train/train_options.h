@@ -48,6 +48,7 @@ typedef struct tide_train_settings {
     const char *master;     /* NULL: not given */
     uint32_t port;          /* 0: not given */
     const char *log_folder; /* NULL: not given */
+    uint32_t collective_timeout_seconds;
 
     const char *machine; /* the one that the null device imitates: "this", a file, a preset */
     uint64_t ram_bytes;  /* 0: not given */

@@ -50,6 +50,13 @@ static tide_status count_neighbours(tide_train_ranks *ranks, const char *host)
     return status;
 }
 
+/* On the communicator's thread. */
+static void tell_line(void *context, const char *line)
+{
+    (void)context;
+    fprintf(stderr, "tidepool train: %s\n", line);
+}
+
 bool tide_train_ranks_start_here(const tide_train_settings *settings)
 {
     tide_rank_place place;
@@ -96,9 +103,13 @@ tide_status tide_train_ranks_join(const tide_train_settings *settings, tide_trai
     ranks->lags = calloc(options.ranks, sizeof *ranks->lags);
     if (ranks->news == NULL || ranks->lags == NULL)
         return tide_fail(TIDE_ERROR_NO_MEMORY, "no memory for %u ranks", options.ranks);
+    options.collective_timeout_seconds = settings->collective_timeout_seconds;
+    /* without logs all ranks write to the same terminal */
+    options.tell = options.rank == 0 || settings->log_folder != NULL ? tell_line : NULL;
     tide_status status = tide_comm_socket_create(&options, &ranks->comm);
     if (status == TIDE_OK) /* only now, since the others learn why it fails */
         status = redirect(settings->log_folder, options.rank);
+    tide_comm_doing(ranks->comm, TIDE_PHASE_READING, "prepares its run");
     return status == TIDE_OK ? count_neighbours(ranks, host) : status;
 }
 

@@ -200,8 +200,11 @@ static tide_status be_patient(tide_patience *patience, tide_status failure)
     tide_status status = failure;
     bool again = true;
     while (may_pass(status)) {
-        if (tide_comm_rank(comm) == 0)
+        if (tide_comm_rank(comm) == 0) {
+            tide_comm_doing(comm, TIDE_PHASE_SAVING, "waits before it tries to save again");
             again = wait_for_reason(patience);
+            tide_comm_doing(comm, TIDE_PHASE_COMPUTING, "has waited to save");
+        }
         const tide_status told = tide_comm_broadcast(comm, &again, sizeof again);
         if (told != TIDE_OK)
             return told;

@@ -110,6 +110,10 @@ static const tide_option options[] = {
      .help = "where rank 0 listens then"},
     {.name = "--log-dir", .kind = TIDE_OPTION_TEXT, .offset = AT(log_folder), .metavar = "DIR",
      .help = "with --ranks: rank R's lines go to DIR/rank-R.log; those of rank 0 are printed"},
+    {.name = "--collective-timeout", .kind = TIDE_OPTION_COUNT32, .offset = AT(collective_timeout_seconds),
+     .metavar = "SECONDS", .least = 1, .most = 1000000, .value = "60",
+     .help = "with --ranks: how long a rank waits in a collective for one that computes or that it hears "
+             "nothing of; then all ranks end"},
 
     {.help = "output"},
     {.name = "--metrics", .kind = TIDE_OPTION_TEXT, .offset = AT(metrics), .metavar = "FILE",
