@@ -177,6 +177,51 @@ def dies(bench):
     bench.tap.ok((folder / "step-5").is_dir(), "the checkpoint before stands")
 
 
+def cut_off(bench, hosts):
+    """A line that goes dead ends the ranks on both sides, which hear nothing of each other."""
+    options = options_of(bench, "--steps", 100000, "--collective-timeout", 3)
+    start = Start(bench, "cut", *options)
+    begun = start.wait_for("step 6/")
+    hosts.line("down")
+    told = start.end()
+    hosts.line("up")
+    statuses = [status for status, _, _ in told]
+    ended = begun and statuses == ["1"] * RANKS
+    bench.tap.ok(ended, "a line that goes dead ends all ranks with status 1", str(told))
+    errors = [error for _, _, error in told]
+    heard = [re.search(rf"nothing has been heard of rank \d \({re.escape(address)}\) for 3 s", error)
+             for address, half in zip(reversed(ADDRESSES), (errors[:2], errors[2:])) for error in half]
+    named = all(heard) and all(error.count("\n") == 1 for error in errors)
+    bench.tap.ok(named, "each says that nothing is heard of a rank on the other host, and where", str(errors))
+
+
+def stopped(bench):
+    """A rank that is stopped and goes on in time does no harm; one that is stopped for good ends all."""
+    options = options_of(bench, "--steps", 40, "--collective-timeout", 60)
+    start = Start(bench, "paused", *options)
+    begun = start.wait_for("step 6/")
+    pid = start.pid(3)
+    if pid:
+        os.kill(pid, signal.SIGSTOP)
+        time.sleep(0.5)
+        os.kill(pid, signal.SIGCONT)
+    told = start.end()
+    statuses = [status for status, _, _ in told]
+    bench.tap.ok(begun and statuses == ["0"] * RANKS, "a pause does no harm", str(told))
+    start = Start(bench, "stopped", *options_of(bench, "--steps", 100000, "--collective-timeout", 3))
+    begun = start.wait_for("step 6/")
+    pid = start.pid(3)
+    if pid:
+        os.kill(pid, signal.SIGSTOP)
+        start.hosts[0].wait(GUARD_S)
+        os.kill(pid, signal.SIGCONT)
+    told = start.end()
+    statuses = [status for status, _, _ in told]
+    bench.tap.ok(begun and statuses == ["1"] * RANKS, "a rank that is stopped for good ends all", str(told))
+    named = all(f"rank 3 ({ADDRESSES[1]})" in error for _, _, error in told[:2])
+    bench.tap.ok(named, "and those on the other host name it", str(told))
+
+
 def main(program):
     if os.geteuid() != 0 or shutil.which("ip") is None:
         print("1..0 # SKIP network namespaces need root, and the program ip of iproute2")
@@ -187,8 +232,9 @@ def main(program):
         if hosts.why:
             print("1..0 # SKIP " + hosts.why)
             return
-        for case in (ends_well, dies):
+        for case in (ends_well, dies, stopped):
             case(bench)
+        cut_off(bench, hosts)
     finally:
         hosts.remove()
         bench.close()
