@@ -69,6 +69,8 @@ typedef struct tide_comm_socket_options {
     /* how long a rank in a collective waits for one that has not come to it, or that nothing has been heard
      * of: then all fail. Time in which all processes were suspended does not count. 0: 60 */
     double collective_timeout_seconds;
+    /* how fast this rank sends in gathers and reduces at most, to try out a slow network. 0: no limit */
+    double bytes_per_second;
     tide_comm_tell tell; /* may be NULL. After each minute of waiting for a rank that loads, say */
     void *tell_context;
 } tide_comm_socket_options;

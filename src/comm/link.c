@@ -146,35 +146,37 @@ static void note_sent(tide_link *link, uint64_t bytes)
     assert(link->staged_sent <= link->staged_bytes);
 }
 
-/* Cut the blocks to STEP_BYTES_MAX bytes; returns their sum. */
-static size_t limit(struct iovec *blocks, uint32_t *count)
+/* Cut the blocks to `most` bytes; returns their sum. */
+static size_t limit(struct iovec *blocks, uint32_t *count, uint64_t most)
 {
     size_t bytes = 0;
     for (uint32_t i = 0; i < *count; i++) {
-        blocks[i].iov_len = tide_min_u64(blocks[i].iov_len, STEP_BYTES_MAX - bytes);
+        blocks[i].iov_len = tide_min_u64(blocks[i].iov_len, most - bytes);
         bytes += blocks[i].iov_len;
-        if (bytes == STEP_BYTES_MAX)
+        if (bytes == most)
             *count = i + 1;
     }
     return bytes;
 }
 
-tide_status tide_link_send(tide_link *link, tide_mesh *mesh, const tide_call *call)
+tide_status tide_link_send(tide_link *link, tide_mesh *mesh, const tide_call *call, uint64_t most,
+                           uint64_t *sent)
 {
     struct iovec blocks[BLOCKS_MAX];
-    for (size_t moved = 0; moved < STEP_BYTES_MAX && tide_link_sends(link);) {
+    *sent = 0;
+    for (most = tide_min_u64(most, STEP_BYTES_MAX); *sent < most && tide_link_sends(link);) {
         uint32_t count = next_out(link, call, blocks);
-        const size_t bytes = limit(blocks, &count);
+        const size_t bytes = limit(blocks, &count, most - *sent);
         const struct msghdr message = {.msg_iov = blocks, .msg_iovlen = count};
-        const ssize_t sent = sendmsg(link->connection, &message, MSG_NOSIGNAL);
-        if (sent < 0 && errno == EINTR)
+        const ssize_t taken = sendmsg(link->connection, &message, MSG_NOSIGNAL);
+        if (taken < 0 && errno == EINTR)
             continue;
-        if (sent < 0)
+        if (taken < 0)
             return tide_tcp_would_block(errno) ? TIDE_OK
                                                : tide_mesh_lost(mesh, link->rank, errno, call->text);
-        note_sent(link, (uint64_t)sent);
-        moved += (size_t)sent;
-        if ((size_t)sent < bytes)
+        note_sent(link, (uint64_t)taken);
+        *sent += (uint64_t)taken;
+        if ((size_t)taken < bytes)
             break;
     }
     return TIDE_OK;
@@ -220,7 +222,7 @@ tide_status tide_link_receive(tide_link *link, tide_mesh *mesh, const tide_call 
     struct iovec blocks[BLOCKS_MAX];
     for (size_t moved = 0; moved < STEP_BYTES_MAX && tide_link_receives(link, call);) {
         uint32_t count = next_in(link, call, blocks);
-        const size_t bytes = limit(blocks, &count);
+        const size_t bytes = limit(blocks, &count, STEP_BYTES_MAX);
         struct msghdr message = {.msg_iov = blocks, .msg_iovlen = count};
         const ssize_t got = recvmsg(link->connection, &message, 0);
         if (got < 0 && errno == EINTR)

@@ -110,6 +110,10 @@ static tide_status check_options(const tide_comm_socket_options *options, tide_c
                          "tide_comm_socket_create: a timeout of %g seconds for collectives, 0 or more is "
                          "allowed",
                          options->collective_timeout_seconds);
+    if (!(options->bytes_per_second >= 0))
+        return tide_fail(TIDE_ERROR_ARGUMENT,
+                         "tide_comm_socket_create: a bandwidth of %g bytes a second, 0 or more is allowed",
+                         options->bytes_per_second);
     return TIDE_OK;
 }
 
@@ -137,6 +141,7 @@ static tide_status make(const tide_comm_socket_options *options, socket_comm **m
     status = tide_transfer_init(&comm->side, &comm->mesh, &comm->watch, TIDE_CHANNEL_SIDE);
     if (status != TIDE_OK)
         goto fini_data;
+    comm->data.bytes_per_second = options->bytes_per_second;
     tide_comm_init(&comm->base, &socket_ops, rank, ranks);
     *made = comm;
     return TIDE_OK;

@@ -1,5 +1,8 @@
 #include "src/comm/transfer.h"
 
+#include "base/clock.h"
+#include "base/minmax.h"
+
 #include <assert.h>
 #include <errno.h>
 #include <stdlib.h>
@@ -42,12 +45,41 @@ static void begin(tide_transfer *transfer, const tide_call *call)
     }
 }
 
-/* Set what poll waits for. Returns whether the call is over with all ranks. A connection from which nothing
+enum { LATE_NS_MOST = 5000000 };
+
+/* How long the line is still busy with the bytes that this rank has sent. */
+static uint64_t line_busy_ns(const tide_transfer *transfer)
+{
+    const uint64_t now_ns = transfer->bytes_per_second > 0 ? tide_clock_ns() : UINT64_MAX;
+    return transfer->line_free_ns > now_ns ? transfer->line_free_ns - now_ns : 0;
+}
+
+/* Send, as far as a limit of the bandwidth allows. */
+static tide_status send_some(tide_transfer *transfer, tide_link *link, const tide_call *call)
+{
+    const double share_seconds = 0.002; /* so that all links get their turn */
+    const double rate = transfer->bytes_per_second;
+    uint64_t sent;
+    if (line_busy_ns(transfer) > 0)
+        return TIDE_OK;
+    const tide_status status = tide_link_send(
+        link, transfer->mesh, call, rate > 0 ? 1 + (uint64_t)(rate * share_seconds) : UINT64_MAX, &sent);
+    if (rate > 0) /* poll wakes late; a little of the time lost is made up */
+        transfer->line_free_ns = tide_max_u64(transfer->line_free_ns, tide_clock_ns() - LATE_NS_MOST) +
+                                 (uint64_t)((double)sent / rate * 1e9);
+    return status;
+}
+
+/* Set what poll waits for. Sets *timeout_ms for it. Returns whether the call is over with all
+ * ranks. A connection from which nothing
  * is wanted now is left out: if its other side is gone, poll would report it again and again. */
-static bool prepare(tide_transfer *transfer, const tide_call *call)
+static bool prepare(tide_transfer *transfer, const tide_call *call, int *timeout_ms)
 {
     const tide_mesh *mesh = transfer->mesh;
+    const uint64_t busy_ns = line_busy_ns(transfer);
+    const int sends = busy_ns > 0 ? 0 : POLLOUT;
     bool is_over = true;
+    *timeout_ms = busy_ns > 0 ? 1 + (int)(busy_ns / 1000000) : -1;
     for (uint32_t rank = 0; rank < mesh->ranks; rank++) {
         struct pollfd *notices = &transfer->polls[rank];
         struct pollfd *bytes = notices + mesh->ranks;
@@ -58,7 +90,7 @@ static bool prepare(tide_transfer *transfer, const tide_call *call)
         if (!transfer->notices_ended[rank])
             *notices = (struct pollfd){tide_mesh_connection(mesh, TIDE_CHANNEL_NOTICE, rank), POLLIN, 0};
         bytes->events =
-            (short)((tide_link_sends(link) ? POLLOUT : 0) | (tide_link_receives(link, call) ? POLLIN : 0));
+            (short)((tide_link_sends(link) ? sends : 0) | (tide_link_receives(link, call) ? POLLIN : 0));
         bytes->fd = bytes->events == 0 ? -1 : link->connection;
         if (!tide_link_is_over(link, call))
             is_over = false;
@@ -94,7 +126,7 @@ static tide_status move_bytes(tide_transfer *transfer, const tide_call *call)
         if ((ready->revents & ~POLLOUT) != 0 && tide_link_receives(link, call))
             status = tide_link_receive(link, mesh, call);
         if (status == TIDE_OK && (ready->revents & ~POLLIN) != 0 && tide_link_sends(link))
-            status = tide_link_send(link, mesh, call);
+            status = send_some(transfer, link, call);
         if (status != TIDE_OK)
             return status;
     }
@@ -103,9 +135,10 @@ static tide_status move_bytes(tide_transfer *transfer, const tide_call *call)
 
 static tide_status move_all(tide_transfer *transfer, const tide_call *call)
 {
+    int timeout_ms;
     begin(transfer, call);
-    while (!prepare(transfer, call)) {
-        if (poll(transfer->polls, 2 * transfer->mesh->ranks, -1) < 0) {
+    while (!prepare(transfer, call, &timeout_ms)) {
+        if (poll(transfer->polls, 2 * transfer->mesh->ranks, timeout_ms) < 0) {
             if (errno == EINTR)
                 continue;
             return tide_fail(TIDE_ERROR_IO, "rank %u can't wait for the other ranks: %s",

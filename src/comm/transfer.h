@@ -11,6 +11,8 @@ typedef struct tide_transfer {
     tide_mesh *mesh;
     tide_watch *watch;
     tide_channel_name channel;
+    double bytes_per_second; /* at which this rank sends at most; 0: no limit */
+    uint64_t line_free_ns;   /* with a limit: when the bytes sent so far have left */
     uint64_t calls;          /* so far */
     tide_link *links;        /* [ranks]; this rank's is not used */
     bool *notices_ended;     /* [ranks] the rank sends no notice any more */

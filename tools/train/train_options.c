@@ -144,7 +144,8 @@ static tide_status ranks_check(const tide_train_settings *settings, const bool *
             TIDE_ERROR_ARGUMENT,
             "tidepool train: --zero-stage %u is not built yet; 0, in which every rank has all, is",
             ranks->zero_stage);
-    static const char *const of_ranks[] = {"--collective-timeout", "--log-dir", "--master", "--port"};
+    static const char *const of_ranks[] = {"--collective-timeout", "--log-dir", "--master",
+                                           "--network-bandwidth", "--port"};
     for (size_t i = 0; i < sizeof of_ranks / sizeof of_ranks[0]; i++)
         if (settings->ranks == 1 && was_given(given, of_ranks[i]))
             return tide_fail(

@@ -44,10 +44,11 @@ typedef struct tide_train_settings {
     uint64_t eval_every; /* TIDE_TRAIN_EVAL_EPOCHS: at the end of each epoch */
     uint32_t sample;
 
-    uint32_t ranks;         /* processes to start */
-    const char *master;     /* NULL: not given */
-    uint32_t port;          /* 0: not given */
-    const char *log_folder; /* NULL: not given */
+    uint32_t ranks;                  /* processes to start */
+    const char *master;              /* NULL: not given */
+    uint32_t port;                   /* 0: not given */
+    const char *log_folder;          /* NULL: not given */
+    double network_bytes_per_second; /* 0: no limit */
     uint32_t collective_timeout_seconds;
 
     const char *machine; /* the one that the null device imitates: "this", a file, a preset */

@@ -103,6 +103,7 @@ tide_status tide_train_ranks_join(const tide_train_settings *settings, tide_trai
     ranks->lags = calloc(options.ranks, sizeof *ranks->lags);
     if (ranks->news == NULL || ranks->lags == NULL)
         return tide_fail(TIDE_ERROR_NO_MEMORY, "no memory for %u ranks", options.ranks);
+    options.bytes_per_second = settings->network_bytes_per_second;
     options.collective_timeout_seconds = settings->collective_timeout_seconds;
     /* without logs all ranks write to the same terminal */
     options.tell = options.rank == 0 || settings->log_folder != NULL ? tell_line : NULL;
