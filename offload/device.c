@@ -36,9 +36,8 @@ const char *tide_tier_name(tide_tier tier)
 const char *tide_object_kind_name(tide_object_kind kind)
 {
     static const char *const names[TIDE_OBJECT_KIND_COUNT] = {
-        [TIDE_OBJECT_DEVICE_SLOT] = "device slot",
-        [TIDE_OBJECT_HOST_SLOT] = "host slot",
-        [TIDE_OBJECT_REGION] = "region part",
+        [TIDE_OBJECT_DEVICE_SLOT] = "device slot", [TIDE_OBJECT_SLOT_GRADIENTS] = "gradients in device slot",
+        [TIDE_OBJECT_HOST_SLOT] = "host slot",     [TIDE_OBJECT_REGION] = "region part",
         [TIDE_OBJECT_BUFFER] = "buffer",
     };
     return (unsigned)kind < TIDE_OBJECT_KIND_COUNT ? names[kind] : "unknown";

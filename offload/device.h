@@ -58,9 +58,12 @@ typedef enum tide_stream {
 /* The stream's name for messages and traces: "compute", "in", "out", "update", "collective", "host". */
 const char *tide_stream_name(tide_stream stream);
 
-/* Kinds of objects that the hazard checker tells apart. A slot is one object, since chunks move whole. */
+/* Kinds of objects that the hazard checker tells apart. A slot is one object, since chunks move whole; but a
+ * device slot has a second one for gradients that are written over some of its params while kernels read
+ * others. Whoever needs the whole slot accesses both. */
 typedef enum tide_object_kind {
     TIDE_OBJECT_DEVICE_SLOT = 0,
+    TIDE_OBJECT_SLOT_GRADIENTS, /* index: the device slot's */
     TIDE_OBJECT_HOST_SLOT,
     TIDE_OBJECT_REGION, /* index: as region_object() returned it */
     TIDE_OBJECT_BUFFER, /* index: as buffer_create() returned it */

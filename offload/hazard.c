@@ -270,12 +270,19 @@ tide_status tide_hazard_touch(tide_hazard *hazard, tide_hazard_actor host, const
 
 tide_status tide_hazard_unmap(const tide_hazard *hazard, tide_hazard_actor host, uint32_t slot)
 {
-    const tide_access access = tide_writes(TIDE_OBJECT_DEVICE_SLOT, slot);
-    const hazard_object *object = object_find(hazard, access);
-    if (object == NULL)
-        return tide_fail(TIDE_ERROR_ARGUMENT, "unmap of device slot %" PRIu32 ", which does not exist", slot);
+    static const tide_object_kind kinds[] = {TIDE_OBJECT_DEVICE_SLOT, TIDE_OBJECT_SLOT_GRADIENTS};
     const hazard_mark now = {hazard->clocks[host].ticks[host], "unmap", slot, host};
-    return access_check(object, access, &hazard->clocks[host], &now);
+    tide_status status = TIDE_OK;
+    for (size_t i = 0; i < sizeof kinds / sizeof kinds[0] && status == TIDE_OK; i++) {
+        const tide_access access = tide_writes(kinds[i], slot);
+        const hazard_object *object = object_find(hazard, access);
+        if (object != NULL)
+            status = access_check(object, access, &hazard->clocks[host], &now);
+        else if (kinds[i] == TIDE_OBJECT_DEVICE_SLOT)
+            status = tide_fail(TIDE_ERROR_ARGUMENT, "unmap of device slot %" PRIu32 ", which does not exist",
+                               slot);
+    }
+    return status;
 }
 
 /* --- events --- */

@@ -179,10 +179,11 @@ tide_status tide_host_copy_slot(tide_device *device, tide_stream stream, const t
     const tide_access accesses[] = {
         tide_reads(to_device ? TIDE_OBJECT_HOST_SLOT : TIDE_OBJECT_DEVICE_SLOT, from_slot),
         tide_writes(to_device ? TIDE_OBJECT_DEVICE_SLOT : TIDE_OBJECT_HOST_SLOT, to_slot),
+        {TIDE_OBJECT_SLOT_GRADIENTS, to_device ? to_slot : from_slot, to_device},
     };
     tide_work whole = *work;
     whole.accesses = accesses;
-    whole.access_count = 2;
+    whole.access_count = 3;
     return enqueue_copy(host, stream, &whole, tide_host_slot_reach(host, to_tier, to_slot),
                         tide_host_slot_reach(host, from_tier, from_slot), bytes, to_device);
 }

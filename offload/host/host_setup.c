@@ -36,6 +36,8 @@ tide_status tide_host_slots_make(tide_device *device, tide_tier tier, uint32_t c
         return status;
     status =
         hazard_objects_add(host, on_device ? TIDE_OBJECT_DEVICE_SLOT : TIDE_OBJECT_HOST_SLOT, NULL, count);
+    if (status == TIDE_OK && on_device)
+        status = hazard_objects_add(host, TIDE_OBJECT_SLOT_GRADIENTS, NULL, count);
     if (status == TIDE_OK)
         return TIDE_OK;
     if (on_device)

@@ -118,7 +118,9 @@ static void hold(tide_pool *pool, tide_chunk chunk, bool write, tide_needs *need
     if (op->count > op->region_count && op->chunks[last] == chunk && (!write || op->accesses[last].write))
         return;
     const uint32_t slot = tide_manager_held_slot(pool->engine.manager, chunk);
+    const uint64_t collective = needs->numbers[TIDE_STREAM_COLLECTIVE];
     tide_needs_add(needs, &pool->order.marks[TIDE_TIER_DEVICE][slot], write);
+    needs->numbers[TIDE_STREAM_COLLECTIVE] = collective; /* which finishes gradients of other params only */
     for (uint32_t i = op->region_count; i < op->count; i++) {
         if (op->chunks[i] != chunk)
             continue;
@@ -376,12 +378,14 @@ static void finish_chunk(tide_pool *pool, tide_chunk chunk, tide_needs *needs)
 {
     tide_open_op *op = &pool->op;
     const uint32_t slot = tide_manager_held_slot(pool->engine.manager, chunk);
+    const tide_object_kind kind =
+        op->finishing_stream == TIDE_STREAM_COMPUTE ? TIDE_OBJECT_DEVICE_SLOT : TIDE_OBJECT_SLOT_GRADIENTS;
     for (uint32_t i = 0; i < op->finishing_count; i++)
-        if (op->finishing[i].kind == TIDE_OBJECT_DEVICE_SLOT && op->finishing[i].index == slot)
+        if (op->finishing[i].kind == (uint32_t)kind && op->finishing[i].index == slot)
             return;
     assert(op->finishing_count < op->capacity);
     tide_needs_add(needs, &pool->order.marks[TIDE_TIER_DEVICE][slot], true);
-    op->finishing[op->finishing_count++] = tide_writes(TIDE_OBJECT_DEVICE_SLOT, slot);
+    op->finishing[op->finishing_count++] = tide_writes(kind, slot);
 }
 
 /* Add each chunk of a param. On the compute stream the op itself then holds it for writing. */
@@ -445,7 +449,7 @@ static tide_status finishing_ended(tide_pool *pool)
     const tide_status status = tide_order_record(&pool->order, stream, 0, &number);
     for (uint32_t i = 0; i < op->finishing_count && status == TIDE_OK; i++) {
         const tide_access access = op->finishing[i];
-        if (access.kind == TIDE_OBJECT_DEVICE_SLOT)
+        if (access.kind == TIDE_OBJECT_SLOT_GRADIENTS)
             tide_marks_set(&pool->order.marks[TIDE_TIER_DEVICE][access.index], stream, number, true);
         for (int part = 0; part < TIDE_REGION_PARTS && access.kind == TIDE_OBJECT_REGION; part++)
             if (pool->context.region_objects[part] == access.index)

@@ -30,8 +30,9 @@
  * gradients are written over their params there, the compute stream waits for copies of those chunks to the
  * host, and the collective stream for the compute stream. The copies ended long before: a chunk that an op
  * holds was copied out only for a host task, which an abort may have given up. An unmap does not ask about
- * the collective stream: a chunk with gradients is evicted with a copy, which waits for them. Parts of the
- * region have marks, too, since that stream uses them.
+ * the collective stream: a chunk with gradients is evicted with a copy, which waits for them. An op does not
+ * wait for gradients in a chunk whose other params it reads. Parts of the region have marks, too, since that
+ * stream uses them.
  *
  * A stream cannot wait for the host executor: the engine queries whether a task has ended there, and enqueues
  * the work that must follow it afterwards.

@@ -224,10 +224,13 @@ static tide_status host_slots_ready(tide_running_tasks *running_tasks, const tid
     return status;
 }
 
+/* Two a device slot, and the segment table. */
+enum { TASK_ACCESSES_MAX = 2 * TIDE_TASK_CHUNKS_MAX + 1 };
+
 /* Describe a task to the device: its accesses are to its chunks' slots and, if it has one, to its segment
  * table. */
 static tide_work task_work(const tide_running_tasks *running_tasks, const tide_open_command *task,
-                           tide_access accesses[TIDE_TASK_CHUNKS_MAX + 1])
+                           tide_access accesses[TASK_ACCESSES_MAX])
 {
     const tide_command *command = &task->command;
     const bool on_host = command->tier == TIDE_TIER_HOST;
@@ -240,10 +243,14 @@ static tide_work task_work(const tide_running_tasks *running_tasks, const tide_o
         work.timer =
             TIDE_TIMER_ADAM + tide_counters_timer(&running_tasks->telemetry->counters, command->tier);
     }
-    for (; work.access_count < command->task_count; work.access_count++)
-        accesses[work.access_count] = (tide_access){on_host ? TIDE_OBJECT_HOST_SLOT : TIDE_OBJECT_DEVICE_SLOT,
-                                                    command->task[work.access_count].slot,
-                                                    task_writes(running_tasks, command, work.access_count)};
+    for (uint32_t i = 0; i < command->task_count; i++) {
+        const uint32_t slot = command->task[i].slot;
+        const bool writes = task_writes(running_tasks, command, i);
+        accesses[work.access_count++] =
+            (tide_access){on_host ? TIDE_OBJECT_HOST_SLOT : TIDE_OBJECT_DEVICE_SLOT, slot, writes};
+        if (!on_host)
+            accesses[work.access_count++] = (tide_access){TIDE_OBJECT_SLOT_GRADIENTS, slot, writes};
+    }
     if (task->running != NULL)
         accesses[work.access_count++] = tide_reads(TIDE_OBJECT_BUFFER, task->running->segments_object);
     return work;
@@ -275,7 +282,7 @@ static tide_status launch_on_executor(tide_running_tasks *running_tasks, tide_op
 {
     const tide_pool_context *context = running_tasks->context;
     const tide_command *command = &task->command;
-    tide_access accesses[TIDE_TASK_CHUNKS_MAX + 1];
+    tide_access accesses[TASK_ACCESSES_MAX];
     task->id = issue(running_tasks, command);
     tide_work work = task_work(running_tasks, task, accesses);
     const uint64_t elements =
@@ -301,7 +308,7 @@ static tide_status launch_on_device(tide_running_tasks *running_tasks, tide_open
     const tide_command *command = &task->command;
     tide_running_task *running = task->running;
     assert(running_tasks->context->options.update == NULL);
-    tide_access accesses[TIDE_TASK_CHUNKS_MAX + 1];
+    tide_access accesses[TASK_ACCESSES_MAX];
     task->id = issue(running_tasks, command);
     const tide_work work = task_work(running_tasks, task, accesses);
     tide_marks *marks = running_tasks->order->marks[TIDE_TIER_DEVICE];

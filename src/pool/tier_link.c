@@ -118,7 +118,8 @@ static tide_status zero_in(tide_link *link, const tide_command *command, uint64_
 {
     const tide_pool_context *context = link->context;
     tide_marks *marks = &link->order->marks[TIDE_TIER_DEVICE][command->device_slot];
-    const tide_access access = tide_writes(TIDE_OBJECT_DEVICE_SLOT, command->device_slot);
+    const tide_access accesses[] = {tide_writes(TIDE_OBJECT_DEVICE_SLOT, command->device_slot),
+                                    tide_writes(TIDE_OBJECT_SLOT_GRADIENTS, command->device_slot)};
     assert(command->zero && !command->copy);
     const tide_zero_args zero = {
         .data = tide_link_reach(link, TIDE_TIER_DEVICE, command->device_slot, command->chunk),
@@ -127,8 +128,8 @@ static tide_status zero_in(tide_link *link, const tide_command *command, uint64_
                             .tag = command->chunk,
                             .id = id,
                             .bytes = (double)zero.bytes,
-                            .accesses = &access,
-                            .access_count = 1};
+                            .accesses = accesses,
+                            .access_count = 2};
     tide_needs needs = {0};
     uint64_t number;
     tide_needs_add(&needs, marks, true);
