@@ -61,8 +61,8 @@ bool tide_link_sends(const tide_link *link);
 bool tide_link_receives(const tide_link *link, const tide_call *call);
 bool tide_link_is_over(const tide_link *link, const tide_call *call);
 
-/* Send or receive as much as can be without waiting, up to `most` bytes or some size; *sent is set also after a
- * failure. PEER. */
+/* Send or receive as much as can be without waiting, up to `most` bytes or some size; *sent is set also after
+ * a failure. PEER. */
 tide_status tide_link_send(tide_link *link, tide_mesh *mesh, const tide_call *call, uint64_t most,
                            uint64_t *sent);
 tide_status tide_link_receive(tide_link *link, tide_mesh *mesh, const tide_call *call);
