@@ -595,7 +595,7 @@ def tune_confirms(bench):
     asked = ("tune", *HOST, "--data", ids, "--data-format", "u16", "--confirm-steps", 1)
     machine = next((bench.folder / "cache" / "tidepool").glob("machine-host-*.json"))
     text = machine.read_text()
-    machine.write_text(re.sub(r'(\n   "bytes_per_second": )[\d.]+', r"\g<1>1e9", text))
+    machine.write_text(re.sub(r'(\n   "bytes_per_second": )[\d.]+', r"\g<1>1e8", text))
     run = call(bench, *asked, "--confirm", 4, "--json")
     machine.write_text(text)
     told = json.loads(run.out) if run.status == 0 else {"choices": [], "best": None, "command": ""}
