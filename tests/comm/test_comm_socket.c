@@ -3,6 +3,7 @@
 #include "src/comm/comm.h"
 #include "tests/comm/socket_ranks.h"
 #include "tests/support/assert_ok.h"
+#include "tests/support/test_thin.h"
 
 #include <math.h>
 #include <netinet/in.h>
@@ -272,7 +273,7 @@ static tide_status random_calls_on_two_threads(tide_comm *comm, void *context)
 static void collectives_of_any_ranges_have_the_bits_of_plain_loops(void **state)
 {
     static const uint32_t counts[] = {1, 2, 3, 5, 8};
-    uint32_t calls = 40;
+    uint32_t calls = 40 / test_thin_threads(2);
     for (size_t i = 0; i < sizeof counts / sizeof counts[0]; i++) {
         socket_rank ranks[SOCKET_RANKS_MAX];
         socket_ranks_set(ranks, counts[i], random_calls, &calls);
@@ -284,7 +285,7 @@ static void collectives_of_any_ranges_have_the_bits_of_plain_loops(void **state)
 static void exchanges_run_at_the_same_time_as_reduces(void **state)
 {
     static const uint32_t counts[] = {1, 2, 3, 5};
-    uint32_t calls = 40;
+    uint32_t calls = 40 / test_thin_threads(2);
     for (size_t i = 0; i < sizeof counts / sizeof counts[0]; i++) {
         socket_rank ranks[SOCKET_RANKS_MAX];
         socket_ranks_set(ranks, counts[i], random_calls_on_two_threads, &calls);

@@ -2,6 +2,7 @@
 #include "src/comm/comm.h"
 #include "tests/comm/socket_ranks.h"
 #include "tests/support/assert_ok.h"
+#include "tests/support/test_thin.h"
 
 #include <poll.h>
 #include <stdlib.h>
@@ -53,7 +54,7 @@ static void reduces_that_fill_the_connections_are_right(void **state)
                                {TIDE_DTYPE_BF16, 24576},
                                {TIDE_DTYPE_FP32, 6000000},
                                {TIDE_DTYPE_BF16, 6000000}};
-    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i += test_thin_threads(3)) {
         socket_rank ranks[3];
         late_case late = cases[i];
         socket_ranks_set(ranks, 3, reduce_late, &late);

@@ -418,7 +418,7 @@ static void ranks_give_the_bits_of_one(void **state)
         uint32_t groups, counts[4];
     } ways[] = {{8, {2, 4, 8, 0}}, {12, {3, 6, 0}}, {24, {3, 6, 0}}, {5, {5, 0}}, {7, {7, 0}}};
     static const tide_dtype dtypes[] = {TIDE_DTYPE_FP32, TIDE_DTYPE_BF16, TIDE_DTYPE_FP16};
-    for (uint32_t i = 0; i < sizeof ways / sizeof ways[0]; i += test_every(1, 2)) {
+    for (uint32_t i = 0; i < sizeof ways / sizeof ways[0]; i += test_every(1, 3)) {
         const run_options run = {.dtype = dtypes[i % 3],
                                  .reduce_dtype = i % 2 ? TIDE_DTYPE_BF16 : TIDE_DTYPE_FP32,
                                  .sum_groups = ways[i].groups,
@@ -434,7 +434,7 @@ static void ranks_give_the_bits_of_one(void **state)
 static void ranks_connected_by_sockets_do_so_too(void **state)
 {
     static const uint32_t counts[] = {2, 4, 0};
-    for (uint32_t i = 0; i < 4; i += test_every(1, 3)) {
+    for (uint32_t i = 0; i < 4; i += test_every(1, 4)) {
         const run_options run = {.dtype = i < 2 ? TIDE_DTYPE_BF16 : TIDE_DTYPE_FP32,
                                  .reduce_dtype = i % 2 ? TIDE_DTYPE_BF16 : TIDE_DTYPE_FP32,
                                  .sum_groups = 4,
@@ -449,7 +449,7 @@ static void ranks_connected_by_sockets_do_so_too(void **state)
 static void delays_change_nothing(void **state)
 {
     static const uint32_t counts[] = {2, 4, 0};
-    for (uint32_t i = 0; i < 4; i += test_every(1, 3))
+    for (uint32_t i = 0; i < 4; i += test_every(1, 4))
         compare((run_options){.dtype = TIDE_DTYPE_BF16,
                               .sum_groups = 4,
                               .micro_batches = 8,
@@ -462,7 +462,7 @@ static void delays_change_nothing(void **state)
 static void an_op_waits_for_the_sums_of_the_op_before(void **state)
 {
     static const uint32_t counts[] = {2, 0};
-    for (uint32_t i = 0; i < 6; i += test_every(1, 3))
+    for (uint32_t i = 0; i < 6; i += test_every(1, 6))
         compare((run_options){.dtype = i % 2 ? TIDE_DTYPE_FP32 : TIDE_DTYPE_BF16,
                               .sum_groups = 2,
                               .micro_batches = 2,
