@@ -89,8 +89,8 @@ TIDE_API uint32_t tide_comm_rank(const tide_comm *comm);
 TIDE_API uint32_t tide_comm_ranks(const tide_comm *comm);
 
 /* Give `bytes` bytes (at most TIDE_EXCHANGE_MAX_BYTES) to all ranks: all + r * bytes gets those of rank r.
- * For losses, times, flags. `mine` may lie in
- * `all`. Returns when all ranks' bytes are there. PEER; ARGUMENT. */
+ * For losses, times, flags. `mine` may lie in `all`. Returns when all ranks' bytes are there. PEER;
+ * ARGUMENT. */
 TIDE_API tide_status tide_comm_exchange(tide_comm *comm, const void *mine, size_t bytes, void *all);
 /* Give rank 0's `bytes` bytes at `data` to all other ranks' `data`. Allocates. Statuses of
  * tide_comm_exchange, NO_MEMORY. */

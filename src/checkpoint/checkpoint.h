@@ -104,6 +104,7 @@ typedef struct tide_checkpoint_found {
     uint64_t step;
     char path[TIDE_CHECKPOINT_PATH_BYTES];
     bool weights_only; /* it has no moments */
+    uint64_t hash;     /* of the values */
     /* newer step-N folders without a manifest, left by an interrupted removal or copy */
     unsigned passed_over;
 } tide_checkpoint_found;

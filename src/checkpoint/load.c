@@ -14,6 +14,7 @@
  */
 #include "src/checkpoint/checkpoint.h"
 
+#include "base/hash.h"
 #include "base/text.h"
 #include "src/checkpoint/folder.h"
 #include "src/checkpoint/manifest.h"
@@ -81,6 +82,8 @@ static tide_status found_check(const tide_files *files, tide_checkpoint_found *f
     if (status == TIDE_OK)
         found->step = manifest.state.step;
     found->weights_only = manifest.weights_only;
+    for (tide_value value = TIDE_VALUE_MASTER; value < tide_manifest_end(&manifest); value++)
+        found->hash = tide_hash_u64(found->hash, manifest.files[value].crc32c);
     free(manifest.frozen);
     return status;
 }

@@ -140,7 +140,7 @@ static const state_field fields[] = {
     LATER("reduce_dtype", reduce_dtype, DTYPE, SUMS),
 };
 
-enum { FIELDS = sizeof fields / sizeof fields[0], VALUE_TEXT_BYTES = 32 };
+enum { FIELDS = sizeof fields / sizeof fields[0], VALUE_TEXT_BYTES = TIDE_TRAIN_FIELD_TEXT_BYTES };
 
 /* Does the state have the field? The fields before it, on which this depends, must be set. */
 static bool field_exists(const state_field *field, const tide_train_state *state)
@@ -299,6 +299,17 @@ bool tide_train_state_is_valid(const tide_train_state *state)
 }
 
 /* ---- comparing ---- */
+
+const char *tide_train_state_field(const tide_train_state *state, size_t i, char text[VALUE_TEXT_BYTES])
+{
+    if (i >= FIELDS)
+        return NULL;
+    if (field_exists(&fields[i], state))
+        field_text(state, &fields[i], text);
+    else
+        snprintf(text, VALUE_TEXT_BYTES, "-");
+    return fields[i].name;
+}
 
 /* Options by which a user sets fields whose names do not say so. */
 static const char *field_options(const state_field *field)

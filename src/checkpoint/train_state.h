@@ -9,6 +9,7 @@
 #include "src/model/config.h"
 #include "tidepool/types.h"
 
+#include <stddef.h>
 #include <stdint.h>
 
 /* How a run trains. A resume takes the run's values and reports those that differ from the checkpoint's. */
@@ -78,6 +79,12 @@ typedef struct tide_train_changes {
 TIDE_NODISCARD tide_status tide_train_state_compare(const tide_train_state *saved,
                                                     const tide_train_state *current, const char *where,
                                                     tide_train_changes *changes);
+
+/* Write field number `i` of the state as text, "-" if the state lacks it, and return the field's name; NULL:
+ * there are no more than `i` fields. */
+enum { TIDE_TRAIN_FIELD_TEXT_BYTES = 32 };
+const char *tide_train_state_field(const tide_train_state *state, size_t i,
+                                   char text[TIDE_TRAIN_FIELD_TEXT_BYTES]);
 
 /* Can the state be written and read back? Doubles must be finite, the model and dtype valid, and a loss scale
  * must keep the rules of loss_scale.h; only fp16 may have one. */

@@ -198,13 +198,18 @@ static tide_status loop_reduce(tide_comm *comm, const tide_comm_reduction *reduc
 static tide_status loop_exchange(tide_comm *comm, const void *mine, size_t bytes, void *all)
 {
     loop_comm *at = loop_comm_of(comm);
-    const call made = make_call(EXCHANGE, NULL, 0, mine, bytes);
+    /* in its place first, since `mine` may lie where another rank's bytes will */
+    void *own = (char *)all + comm->rank * bytes;
+    if (bytes > 0)
+        memmove(own, mine, bytes);
+    const call made = make_call(EXCHANGE, NULL, 0, own, bytes);
     tide_status status = meet(at, SIDE, &made);
     if (status != TIDE_OK)
         return status;
     status = compare(at, SIDE, &made);
     for (uint32_t rank = 0; rank < comm->ranks && status == TIDE_OK && bytes > 0; rank++)
-        memmove((char *)all + rank * bytes, at->loop->places[SIDE].calls[rank]->mine, bytes);
+        if (rank != comm->rank)
+            memcpy((char *)all + rank * bytes, at->loop->places[SIDE].calls[rank]->mine, bytes);
     leave(at, SIDE);
     return status;
 }

@@ -62,8 +62,8 @@ uint64_t tide_reduce_ring_part_bytes(const tide_reduce_ring *ring, uint64_t part
     return elements_in(ring, part) * wire_bytes(ring);
 }
 
-/* Sum elements [done, done + elements) of the part into the memory of this rank, where they are in one range.
- * */
+/* Sum elements [done, done + elements) of the part into the memory of this rank, where they are in one
+ * range. */
 static void sum_piece(tide_reduce_ring *ring, uint64_t done, uint64_t elements, float *own)
 {
     for (uint32_t rank = 0; rank < ring->ranks; rank++) {

@@ -70,9 +70,9 @@ static tide_status send_some(tide_transfer *transfer, tide_link *link, const tid
     return status;
 }
 
-/* Set what poll waits for. Sets *timeout_ms for it. Returns whether the call is over with all
- * ranks. A connection from which nothing
- * is wanted now is left out: if its other side is gone, poll would report it again and again. */
+/* Set what poll waits for, and *timeout_ms for it. Returns whether the call is over with all ranks. A
+ * connection from which nothing is wanted now is left out: if its other side is gone, poll would report it
+ * again and again. */
 static bool prepare(tide_transfer *transfer, const tide_call *call, int *timeout_ms)
 {
     const tide_mesh *mesh = transfer->mesh;

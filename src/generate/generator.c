@@ -243,7 +243,7 @@ static tide_status make(const tide_generator_options *options, tide_generator *m
         status = pool_make(options, &source, made);
     if (status == TIDE_OK)
         status = tide_weights_import_run(import, made->model, options->pool.progress,
-                                         options->pool.progress_context);
+                                         options->pool.progress_context, NULL);
     tide_weights_import_close(import);
     made->plan.end_tokens = made->ends.count;
     return status;

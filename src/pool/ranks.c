@@ -19,7 +19,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The kinds of ranges in an op's table; `ranges_of` finds each. */
+/* The kinds of ranges in the table of an op. */
 enum { SUMS, ROUNDED, BLOCKS, KINDS };
 
 /* Each piece of a gradient that one rank owns is a range of each kind. Every param adds at most one piece to

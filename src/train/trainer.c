@@ -5,8 +5,11 @@
 #include "src/pool/device_factory.h"
 #include "src/train/weights_import.h"
 
+#include <assert.h>
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 static tide_status open_data(const tide_trainer_options *options, tide_data **data)
 {
@@ -148,53 +151,69 @@ static tide_status find_values(tide_trainer *trainer, const tide_trainer_options
 }
 
 /* Sets the params to the checkpoint's values, else to those of the folder of weights, else to initial
- * ones. */
+ * ones, which the seed gives. With several ranks sets *hash to a hash of the first two. */
 static tide_status fill(tide_trainer *trainer, const tide_trainer_options *options,
-                        const tide_weights_import *weights)
+                        const tide_weights_import *weights, uint64_t *hash)
 {
     if (!trainer->computes)
         return TIDE_OK;
-    if (trainer->resumed.from.exists)
+    if (trainer->resumed.from.exists) {
+        *hash = trainer->resumed.from.hash;
         return tide_trainer_load(trainer);
+    }
     if (weights)
-        return tide_weights_import_run(weights, trainer->model, trainer->progress, trainer->progress_context);
+        return tide_weights_import_run(weights, trainer->model, trainer->progress, trainer->progress_context,
+                                       tide_comm_ranks(trainer->comm) > 1 ? hash : NULL);
     return tide_decoder_init(trainer->model, options->seed, options->pool.progress,
                              options->pool.progress_context);
 }
 
-/* Compare with the other ranks what a run has besides its model. PEER: the message says which rank has other
- * data, say. */
-static tide_status agree(tide_trainer *trainer)
+/* names and texts of what must be equal on all ranks */
+enum { AGREED_MAX = 96 };
+typedef struct agreed_values {
+    uint32_t count;
+    const char *names[AGREED_MAX];
+    char texts[AGREED_MAX][TIDE_TRAIN_FIELD_TEXT_BYTES];
+} agreed_values;
+
+static char *next_text(agreed_values *values, const char *name)
 {
-    const tide_train_state *state = &trainer->state;
-    const struct {
-        const char *name;
-        uint64_t value;
-    } parts[] = {{"training data", state->data_fingerprint},
-                 {"validation data", state->validation_fingerprint},
-                 {"packing", (uint64_t)state->packing * 2 + state->whole_epochs},
-                 {"seed", state->seed},
-                 {"checkpoint", state->step},
-                 {"number of updates", state->adam_step},
-                 {"loss scale", (uint64_t)state->loss_scale + state->loss_scale_good_steps},
-                 {"best step", state->best_step},
-                 {"batch", state->global_batch_tokens},
-                 {"sequence length", state->seq_len},
-                 {"micro-batch", state->micro_batch_sequences},
-                 {"number of evaluation batches", trainer->eval_batches}};
-    enum { PARTS = sizeof parts / sizeof parts[0] };
+    assert(values->count < AGREED_MAX);
+    values->names[values->count] = name;
+    return values->texts[values->count++];
+}
+
+static agreed_values values_to_agree(const tide_trainer *trainer, uint64_t loaded)
+{
+    agreed_values values = {.count = 0};
+    char text[TIDE_TRAIN_FIELD_TEXT_BYTES];
+    const char *name;
+    while ((name = tide_train_state_field(&trainer->state, values.count, text)) != NULL)
+        memcpy(next_text(&values, name), text, sizeof text);
+    snprintf(next_text(&values, "evaluation batches"), sizeof text, "%u", trainer->eval_batches);
+    snprintf(next_text(&values, "loaded params with hash"), sizeof text, "0x%016" PRIx64, loaded);
+    return values;
+}
+
+/* Compare with the other ranks what decides the run; `loaded` is a hash of the values that the params have
+ * been set to. PEER: the message says which rank has what. */
+static tide_status agree(const tide_trainer *trainer, uint64_t loaded)
+{
     const uint32_t ranks = tide_comm_ranks(trainer->comm);
-    uint64_t mine[PARTS], *all = calloc(ranks, sizeof mine);
+    const agreed_values mine = values_to_agree(trainer, loaded);
+    const size_t bytes = mine.count * sizeof mine.texts[0];
+    char *all = calloc(ranks, bytes);
     if (all == NULL)
         return tide_fail(TIDE_ERROR_NO_MEMORY, "no memory to compare %u ranks", ranks);
-    for (size_t i = 0; i < PARTS; i++)
-        mine[i] = parts[i].value;
-    tide_status status = tide_comm_exchange(trainer->comm, mine, sizeof mine, all);
+    tide_status status = tide_comm_exchange(trainer->comm, mine.texts, bytes, all);
     for (uint32_t rank = 1; rank < ranks && status == TIDE_OK; rank++)
-        for (size_t i = 0; i < PARTS && status == TIDE_OK; i++)
-            if (all[rank * PARTS + i] != all[i])
-                status =
-                    tide_fail(TIDE_ERROR_PEER, "rank %u has another %s than rank 0", rank, parts[i].name);
+        for (size_t i = 0; i < mine.count && status == TIDE_OK; i++) {
+            const char *text = all + rank * bytes + i * sizeof mine.texts[0];
+            const char *text_of_0 = all + i * sizeof mine.texts[0];
+            if (strcmp(text, text_of_0) != 0)
+                status = tide_fail(TIDE_ERROR_PEER, "rank %u has %s %s, rank 0 has %s: they must be equal",
+                                   rank, mine.names[i], text, text_of_0);
+        }
     free(all);
     return status;
 }
@@ -218,6 +237,7 @@ static tide_status create(const tide_trainer_options *options, tide_trainer **tr
     made->predicts = resolved.pool.predict;
     made->computes = !tide_device_factory_is_null(resolved.pool.device);
     tide_weights_import *weights = NULL;
+    uint64_t loaded = 0;
     tide_comm_doing(made->comm, TIDE_PHASE_READING, "opens checkpoint, weights and data");
     status = find_values(made, &resolved, &weights);
     if (status == TIDE_OK)
@@ -230,12 +250,12 @@ static tide_status create(const tide_trainer_options *options, tide_trainer **tr
         made->state = state_at_start(&resolved, made->data);
         made->state.model.names_otherwise = weights && tide_weights_import_named_otherwise(weights);
         tide_comm_doing(made->comm, TIDE_PHASE_LOADING, "sets the params");
-        status = fill(made, &resolved, weights);
+        status = fill(made, &resolved, weights, &loaded);
     }
     tide_weights_import_close(weights);
     tide_comm_doing(made->comm, TIDE_PHASE_COMPUTING, "has its params");
     if (status == TIDE_OK)
-        status = agree(made);
+        status = agree(made, loaded);
     if (status != TIDE_OK) {
         tide_trainer_destroy(made);
         return status;

@@ -1,5 +1,6 @@
 #include "src/train/weights_import.h"
 
+#include "base/hash.h"
 #include "src/export/weight_list.h"
 
 #include <pthread.h>
@@ -63,6 +64,7 @@ typedef struct import_work {
     tide_progress_callback progress; /* or NULL */
     void *progress_context;
     const tide_weights_import *from;
+    uint64_t *hash;  /* of all values so far; or NULL */
     char *values[2]; /* [RANGE_BYTES] each, in the file's dtype; range n is in values[n % 2] */
     uint64_t done_bytes, bytes;
 
@@ -169,15 +171,18 @@ static tide_status import_ranges(import_work *work)
         ask(work, &it);
     for (uint64_t number = 0; more && status == TIDE_OK; number++) {
         const tide_dtype dtype = dtype_of(work, it.tensor);
+        const uint64_t bytes = it.count * tide_dtype_bytes(dtype);
         status = await(work);
         next = it;
         more = status == TIDE_OK && advance(work, &next);
         if (more)
             ask(work, &next);
+        if (status == TIDE_OK && work->hash != NULL)
+            *work->hash = tide_hash_end(*work->hash, work->values[number % 2], bytes, bytes);
         if (status == TIDE_OK)
             status = tide_decoder_values_set_as(work->model, it.tensor, TIDE_VALUE_MASTER, it.first, it.count,
                                                 dtype, work->values[number % 2]);
-        work->done_bytes += it.count * tide_dtype_bytes(dtype);
+        work->done_bytes += bytes;
         it = next;
         import_tell(work);
     }
@@ -185,13 +190,14 @@ static tide_status import_ranges(import_work *work)
 }
 
 tide_status tide_weights_import_run(const tide_weights_import *import, tide_decoder *model,
-                                    tide_progress_callback progress, void *progress_context)
+                                    tide_progress_callback progress, void *progress_context, uint64_t *hash)
 {
     pthread_t thread;
     import_work work = {.model = model,
                         .progress = progress,
                         .progress_context = progress_context,
                         .from = import,
+                        .hash = hash,
                         .bytes = tide_weights_bytes(import->weights),
                         .mutex = PTHREAD_MUTEX_INITIALIZER,
                         .changed = PTHREAD_COND_INITIALIZER};

@@ -595,6 +595,38 @@ static void one_rank_with_a_communicator_may_give_steps_up(void **state)
     tide_comm_destroy(one.comm);
 }
 
+enum { EXCHANGED = 4 };
+
+static void *exchange_in_place(void *of)
+{
+    tide_comm *comm = of;
+    uint32_t all[EXCHANGED], wrong = 0;
+    for (uint32_t i = 0; i < 1000; i++) {
+        all[0] = 1000 * i + tide_comm_rank(comm);
+        if (tide_comm_exchange(comm, all, sizeof all[0], all) != TIDE_OK)
+            return comm;
+        for (uint32_t r = 0; r < EXCHANGED; r++)
+            wrong += all[r] != 1000 * i + r;
+    }
+    return wrong == 0 ? NULL : comm;
+}
+
+static void the_bytes_to_exchange_may_lie_where_another_rank_s_will(void **state)
+{
+    tide_comm *comms[EXCHANGED];
+    pthread_t threads[EXCHANGED];
+    assert_ok(tide_comm_loop_create(EXCHANGED, comms));
+    for (uint32_t r = 0; r < EXCHANGED; r++)
+        assert_int_equal(pthread_create(&threads[r], NULL, exchange_in_place, comms[r]), 0);
+    for (uint32_t r = 0; r < EXCHANGED; r++) {
+        void *wrong;
+        assert_int_equal(pthread_join(threads[r], &wrong), 0);
+        assert_null(wrong);
+    }
+    for (uint32_t r = 0; r < EXCHANGED; r++)
+        tide_comm_destroy(comms[r]);
+}
+
 static void options_of_ranks_are_checked(void **state)
 {
     tide_comm *comms[2];
@@ -650,6 +682,7 @@ int main(void)
         cmocka_unit_test(a_device_that_fails_anywhere_on_one_rank_ends_all),
         cmocka_unit_test(waits_for_collectives_are_needed),
         cmocka_unit_test(one_rank_with_a_communicator_may_give_steps_up),
+        cmocka_unit_test(the_bytes_to_exchange_may_lie_where_another_rank_s_will),
         cmocka_unit_test(options_of_ranks_are_checked),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

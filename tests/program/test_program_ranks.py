@@ -12,6 +12,7 @@ import json
 import os
 import random
 import re
+import shutil
 import signal
 import socket
 import subprocess
@@ -834,6 +835,56 @@ def strangers(bench):
     )
 
 
+def two_by_hand(bench, of_0, of_1):
+    with socket.socket() as place:
+        place.bind(("127.0.0.1", 0))
+        port = place.getsockname()[1]
+    ranks = [by_hand(bench, 0, port, *of_0), by_hand(bench, 1, port, *of_1)]
+    said = [rank.communicate(timeout=GUARD_S)[0] for rank in ranks]
+    return [rank.returncode for rank in ranks], said
+
+
+def differ(bench):
+    """Ranks that would compute different things end before the first step; the message says in what."""
+    models = [bench.folder / f"differ-{name}" for name in ("a", "b", "c")]
+    config, saved = bench.folder / "differ.json", [bench.folder / f"differ-saved-{seed}" for seed in (0, 1)]
+    config.write_text(json.dumps({**llama_config("llama"), "vocab_size": 257}))
+    for seed in (0, 1):
+        bench.run(*tiny(bench, "--seed", seed, "--export", models[seed], model=config, steps=1))
+        bench.run(*tiny(bench, "--lr", 0.001 * (seed + 1), "--checkpoint", saved[seed], steps=1))
+    shutil.copytree(models[0], models[2])
+    changed = json.loads((models[2] / "config.json").read_text())
+    (models[2] / "config.json").write_text(json.dumps({**changed, "rope_theta": 50.0}))
+    two = tiny(bench)
+    loading = [tiny(bench, model=model) for model in models]
+    resuming = [[*two, "--resume-from", at / "step-1"] for at in saved]
+    for name, part, of_0, of_1 in (
+        ("seeds", "rank 1 has seed 0x0*2, rank 0 has 0x0*1", [*two, "--seed", 1], [*two, "--seed", 2]),
+        ("rates", "rank 1 has lr 0.002, rank 0 has 0.001", [*two, "--lr", 0.001], [*two, "--lr", 0.002]),
+        ("steps", "rank 1 has steps 4, rank 0 has 6", two, tiny(bench, steps=4)),
+        ("samples", "another --sample than", two, tiny(bench, "--sample", 3)),
+        ("saves", "another --checkpoint than", [*two, "--checkpoint", saved[0]], two),
+        ("weights", "rank 1 has loaded params with hash", *loading[:2]),
+        ("thetas", "rank 1 has model.rope_theta 50, rank 0 has 10000", *loading[::2]),
+        ("checkpoints", "rank 1 has loaded params with hash", *resuming),
+    ):
+        status, said = two_by_hand(bench, of_0, of_1)
+        bench.tap.ok(
+            status == [1, 1] and re.search(part, said[0]) and "step 1/" not in said[0] and said[1] == "",
+            f"ranks with different {name}",
+            f"{status}\n{said}",
+        )
+
+
+def unread(bench):
+    """A reader of the lines that stands still, as a stopped terminal, is no failure."""
+    live = Live(bench, *tiny(bench, "--ranks", 2, "--collective-timeout", 1, steps=STEPS))
+    live.await_line("step 5/")
+    time.sleep(3)
+    live.end()
+    bench.tap.ok(live.status == 0 and live.err == "", "lines that nobody reads for a while", live)
+
+
 def main():
     name, value = MARK.split("=")
     os.environ[name] = value
@@ -854,6 +905,8 @@ def main():
             pause,
             outputs,
             strangers,
+            differ,
+            unread,
         ):
             begun = time.monotonic()
             section(bench)

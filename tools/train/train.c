@@ -336,6 +336,8 @@ static tide_status step_run(train_run *run)
         return nonfinite_advise(run, status);
     status = ranks_exchange(run, step);
     run->reported++;
+    /* which may take any time: a terminal stops, a pipe is not read */
+    tide_comm_doing(run->ranks.comm, TIDE_PHASE_SAVING, "writes its lines");
     counters_take(run);
     return status;
 }
@@ -355,10 +357,12 @@ static tide_status evaluate(train_run *run)
     const uint64_t begin_ns = tide_pool_now_ns(tide_trainer_pool(run->trainer));
     tide_status status = tide_trainer_evaluate(run->trainer, &loss);
     tide_pool_trace_work(tide_trainer_pool(run->trainer), "evaluate", begin_ns);
+    tide_comm_doing(run->ranks.comm, TIDE_PHASE_READING, "counts the validation data");
     if (status == TIDE_OK && isnan(run->unigram) && run->ranks.rank == 0)
         status = tide_data_unigram_entropy(tide_trainer_data(run->trainer), &run->unigram);
     if (status != TIDE_OK)
         return status;
+    tide_comm_doing(run->ranks.comm, TIDE_PHASE_SAVING, "writes its lines");
     const bool best = tide_train_saves_validated(&run->saves, loss);
     tide_progress_line(&run->progress,
                        "validation after step %llu: loss %.4f, perplexity %.2f (unigram entropy %.4f)%s",
@@ -671,15 +675,23 @@ static int outputs_close(train_run *run, int exit_status)
     return exit_status;
 }
 
-/* Prints the failure. Before the first step rank 0 alone prints, for all of them, unless this rank has never
- * met the others. */
+/* Does this thread's message say that rank 0 is lost? What rank 0 itself has told begins "rank 0 (host):". */
+static bool rank_0_is_lost(void)
+{
+    const char *host = strstr(tide_message(), "rank 0 (");
+    const char *end = host == NULL ? NULL : strchr(host, ')');
+    return end != NULL && end[1] != ':';
+}
+
+/* Prints the failure. Before the first step rank 0 alone prints, for all of them, unless it is lost or this
+ * rank has never met the others. */
 static int failure_print(const train_run *run, tide_status status)
 {
     const bool begun = run->progress.out != NULL, alone = run->ranks.comm == NULL;
     if (run->ranks.rank == 0 || alone)
         return tide_command_failed(command_name, status);
     fflush(stdout);
-    if (begun)
+    if (begun || rank_0_is_lost())
         fprintf(stderr, "%s%s\n", run->ranks.name, tide_message());
     return status == TIDE_ERROR_ARGUMENT ? TIDE_EXIT_USAGE : TIDE_EXIT_FAILURE;
 }

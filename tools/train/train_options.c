@@ -265,10 +265,13 @@ static tide_status weights_defaults(tide_train_settings *settings, const bool gi
     return TIDE_OK;
 }
 
-/* If another launcher has started this process, it says how many ranks there are. */
+/* If another launcher has started this process, it says how many ranks there are, unless --ranks 1 asks for a
+ * run of this process alone. */
 static tide_status ranks_find(tide_train_settings *settings, bool ranks_given)
 {
     tide_rank_place place;
+    if (ranks_given && settings->ranks == 1)
+        return TIDE_OK;
     const tide_status status =
         tide_rank_place_find(tide_rank_variable, NULL, settings->master, settings->port, &place);
     if (status != TIDE_OK || place.ranks == 1)

@@ -50,6 +50,35 @@ static tide_status count_neighbours(tide_train_ranks *ranks, const char *host)
     return status;
 }
 
+/* Compare the options that decide in which steps ranks validate, save and sample. PEER. */
+static tide_status agree(const tide_train_ranks *ranks, const tide_train_settings *settings)
+{
+    const struct {
+        const char *name;
+        uint64_t value;
+    } parts[] = {{"--eval-every", settings->eval_every},
+                 {"--save-every", settings->save_every},
+                 {"--checkpoint", settings->checkpoint != NULL},
+                 {"--export", settings->export != NULL},
+                 {"--keep-best", settings->keep_best},
+                 {"--resume", settings->resume},
+                 {"--sample", settings->sample}};
+    enum { PARTS = sizeof parts / sizeof parts[0] };
+    uint64_t mine[PARTS], *all = calloc(ranks->ranks, sizeof mine);
+    if (all == NULL)
+        return tide_fail(TIDE_ERROR_NO_MEMORY, "no memory to compare %u ranks", ranks->ranks);
+    for (size_t i = 0; i < PARTS; i++)
+        mine[i] = parts[i].value;
+    tide_status status = tide_comm_exchange(ranks->comm, mine, sizeof mine, all);
+    for (uint32_t rank = 1; rank < ranks->ranks && status == TIDE_OK; rank++)
+        for (size_t i = 0; i < PARTS && status == TIDE_OK; i++)
+            if (all[rank * PARTS + i] != all[i])
+                status =
+                    tide_fail(TIDE_ERROR_PEER, "rank %u has another %s than rank 0", rank, parts[i].name);
+    free(all);
+    return status;
+}
+
 /* On the communicator's thread. */
 static void tell_line(void *context, const char *line)
 {
@@ -88,6 +117,8 @@ tide_status tide_train_ranks_join(const tide_train_settings *settings, tide_trai
     tide_rank_place place;
     char host[65] = "?";
     *ranks = (tide_train_ranks){.ranks = 1, .on_this_host = 1};
+    if (settings->ranks == 1)
+        return TIDE_OK;
     const tide_status status_of_place =
         tide_launch_is_rank() ? tide_launch_read(&options) : read_place(settings, &place, &options);
     if (status_of_place != TIDE_OK || options.ranks == 1)
@@ -111,6 +142,8 @@ tide_status tide_train_ranks_join(const tide_train_settings *settings, tide_trai
     if (status == TIDE_OK) /* only now, since the others learn why it fails */
         status = redirect(settings->log_folder, options.rank);
     tide_comm_doing(ranks->comm, TIDE_PHASE_READING, "prepares its run");
+    if (status == TIDE_OK)
+        status = agree(ranks, settings);
     return status == TIDE_OK ? count_neighbours(ranks, host) : status;
 }
 
