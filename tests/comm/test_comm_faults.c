@@ -260,8 +260,8 @@ static const char *words_of(fault_kind kind)
     return kind == RESOLVE || kind == NAME_HOST ? gai_strerror(EAI_MEMORY) : strerror(kinds[kind].error);
 }
 
-/* Does the message name another rank that has failed? A rank that has not been told of the fault by then names
- * one that gave up for it. */
+/* Does the message name another rank that has failed? Where the news of the fault comes too late, it is one
+ * that gave up for it. */
 static bool names_failed_rank(const faulty_rank *ranks, uint32_t rank)
 {
     for (uint32_t other = 0; other < RANKS; other++) {
