@@ -165,7 +165,7 @@ typedef struct rank {
     tide_comm_socket_options options;
     tide_comm *comm;
     pthread_barrier_t *all;
-    interpose_counts counts; /* of rank 0: what all threads have called */
+    interpose_counts counts; /* of all threads; rank 0 alone sets it */
 } rank;
 
 static void *run_rank(void *of)
