@@ -156,7 +156,7 @@ test_sanitize() {
 
 # tools/campaign.sh runs more tests under ThreadSanitizer, and longer. Here the kernels only compute, each on
 # one thread, so they are compiled for one instruction set.
-threaded='^(offload_[a-z]+|offload_cuda_host|cuda_device|cuda_clock|cuda_guest|comm_failure|comm_mesh|comm_socket|comm_start|comm_timeout|comm_traffic|comm_watch|free_memory|pool|pool_beside|pool_calls|pool_gradients|pool_lock|pool_random|pool_stall|pool_threads|trace|trainer_weights)$'
+threaded='^(offload_[a-z]+|offload_cuda_host|cuda_device|cuda_clock|cuda_guest|comm_failure|comm_faults|comm_mesh|comm_socket|comm_start|comm_timeout|comm_traffic|comm_watch|free_memory|pool|pool_beside|pool_calls|pool_gradients|pool_lock|pool_random|pool_stall|pool_threads|trace|trainer_weights)$'
 build_threads() {
     configure threads -Db_sanitize=thread -Db_lundef=false -Djemalloc=disabled -Doptimization=1 -Dc_args=-g1 -Dcpp_args=-g1 \
         '-Dcpu_variants=[]' '-Dgpu_architectures=[]' && compile threads $(programs_of threads "$threaded")

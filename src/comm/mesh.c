@@ -107,7 +107,9 @@ tide_mesh_news tide_mesh_look(tide_mesh *mesh, uint32_t rank)
 
 tide_status tide_mesh_lost(tide_mesh *mesh, uint32_t rank, int error, const char *call)
 {
-    const uint64_t deadline = tide_clock_ns() + NOTICE_WAIT_SECONDS * second_ns;
+    /* an error of this host's brings no notice */
+    const bool is_closed = error == 0 || error == ECONNRESET || error == EPIPE;
+    const uint64_t deadline = tide_clock_ns() + (is_closed ? NOTICE_WAIT_SECONDS * second_ns : 0);
     struct pollfd notices = {.fd = tide_mesh_connection(mesh, TIDE_CHANNEL_NOTICE, rank), .events = POLLIN};
     for (int left; !atomic_load(&mesh->given_up) && (left = tide_tcp_milliseconds_to(deadline)) > 0;) {
         if (poll(&notices, 1, left) <= 0)
@@ -118,7 +120,7 @@ tide_status tide_mesh_lost(tide_mesh *mesh, uint32_t rank, int error, const char
         if (news == TIDE_MESH_ENDED)
             break;
     }
-    if (error == 0 || error == ECONNRESET || error == EPIPE)
+    if (is_closed)
         return tide_fail(TIDE_ERROR_PEER, "rank %u (%s) has closed its connection during %s", rank,
                          mesh->hosts[rank].text, call);
     return tide_fail(TIDE_ERROR_PEER, "the connection with rank %u (%s) has failed during %s: %s", rank,
@@ -140,6 +142,8 @@ void tide_mesh_give_up(tide_mesh *mesh, const char *reason)
         if (rank == mesh->rank)
             continue;
         const int connection = tide_mesh_connection(mesh, TIDE_CHANNEL_NOTICE, rank);
+        if (connection < 0) /* the start has failed */
+            continue;
         while (send(connection, &notice, sizeof notice, MSG_NOSIGNAL) < 0 && errno == EINTR)
             continue;
         shutdown(connection, SHUT_WR);

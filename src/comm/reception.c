@@ -24,8 +24,11 @@ tide_status tide_reception_open(tide_reception *reception, tide_mesh *mesh, cons
     reception->addresses = addresses;
     reception->visitor_count = 0;
     reception->polls = calloc(RANKS + (size_t)mesh->ranks, sizeof *reception->polls);
-    if (reception->polls != NULL)
+    reception->ended = calloc(mesh->ranks, sizeof *reception->ended);
+    if (reception->polls != NULL && reception->ended != NULL)
         return TIDE_OK;
+    free(reception->ended);
+    free(reception->polls);
     close(listener);
     return tide_fail(TIDE_ERROR_NO_MEMORY, "no memory for connections with %u ranks", mesh->ranks);
 }
@@ -49,6 +52,7 @@ void tide_reception_close(tide_reception *reception)
     while (reception->visitor_count > 0)
         turn_away(reception, reception->visitor_count - 1);
     close(reception->listener);
+    free(reception->ended);
     free(reception->polls);
 }
 
@@ -178,25 +182,54 @@ static tide_status fail_with_missing(const tide_reception *reception, tide_chann
                      missing == 1 ? "" : "s", names, mesh->ranks, mesh->rank);
 }
 
-static void prepare(tide_reception *reception, bool watch)
+/* Where a rank that is connected would tell its failure or end: -1 if it is not, or has ended. */
+static int watched_connection(const tide_reception *reception, uint32_t rank)
+{
+    const int notices = tide_mesh_connection(reception->mesh, TIDE_CHANNEL_NOTICE, rank);
+    if (reception->ended[rank])
+        return -1;
+    return notices >= 0 ? notices : tide_mesh_connection(reception->mesh, TIDE_CHANNEL_DATA, rank);
+}
+
+static void prepare(tide_reception *reception)
 {
     const tide_mesh *mesh = reception->mesh;
     reception->polls[LISTENER] = (struct pollfd){.fd = reception->listener, .events = POLLIN};
     for (uint32_t i = 0; i < TIDE_VISITORS_MAX; i++)
         reception->polls[VISITORS + i] = (struct pollfd){
             .fd = i < reception->visitor_count ? reception->visitors[i].connection : -1, .events = POLLIN};
-    for (uint32_t rank = 0; rank < mesh->ranks; rank++)
-        reception->polls[RANKS + rank] = (struct pollfd){
-            .fd = watch ? tide_mesh_connection(mesh, TIDE_CHANNEL_DATA, rank) : -1, .events = POLLRDHUP};
+    for (uint32_t rank = 0; rank < mesh->ranks; rank++) {
+        const bool gets_notice = tide_mesh_connection(mesh, TIDE_CHANNEL_NOTICE, rank) >= 0;
+        reception->polls[RANKS + rank] = (struct pollfd){.fd = watched_connection(reception, rank),
+                                                         .events = gets_notice ? POLLIN : POLLRDHUP};
+    }
+}
+
+/* Something has come on the rank's watched connection. A rank that has all connections with this one may end
+ * without a failure. */
+static tide_status look_at_rank(tide_reception *reception, uint32_t rank)
+{
+    tide_mesh *mesh = reception->mesh;
+    const tide_mesh_news news = tide_mesh_connection(mesh, TIDE_CHANNEL_NOTICE, rank) < 0
+                                    ? TIDE_MESH_ENDED
+                                    : tide_mesh_look(mesh, rank);
+    if (news == TIDE_MESH_FAILED)
+        return TIDE_ERROR_PEER;
+    if (news == TIDE_MESH_NO_NEWS)
+        return TIDE_OK;
+    reception->ended[rank] = true;
+    if (!is_missing(mesh, rank, TIDE_CHANNEL_DATA, TIDE_CHANNELS))
+        return TIDE_OK;
+    return tide_fail(TIDE_ERROR_PEER, "rank %u (%s) has closed its connection during the start", rank,
+                     mesh->hosts[rank].text);
 }
 
 static tide_status serve(tide_reception *reception)
 {
     tide_status status = TIDE_OK;
-    for (uint32_t rank = 0; rank < reception->mesh->ranks; rank++) {
+    for (uint32_t rank = 0; rank < reception->mesh->ranks && status == TIDE_OK; rank++) {
         if (reception->polls[RANKS + rank].revents != 0)
-            return tide_fail(TIDE_ERROR_PEER, "rank %u (%s) has closed its connection during the start", rank,
-                             reception->mesh->hosts[rank].text);
+            status = look_at_rank(reception, rank);
     }
     /* backwards, since a visitor that leaves moves those behind it */
     for (uint32_t i = reception->visitor_count; i-- > 0 && status == TIDE_OK;) {
@@ -208,15 +241,14 @@ static tide_status serve(tide_reception *reception)
     return status;
 }
 
-tide_status tide_reception_run(tide_reception *reception, tide_channel_name first, tide_channel_name end,
-                               bool watch)
+tide_status tide_reception_run(tide_reception *reception, tide_channel_name first, tide_channel_name end)
 {
     const tide_mesh *mesh = reception->mesh;
     while (count_missing(mesh, first, end) > 0) {
         const int left = tide_tcp_milliseconds_to(reception->deadline);
         if (left == 0)
             return fail_with_missing(reception, first, end);
-        prepare(reception, watch);
+        prepare(reception);
         const int ready = poll(reception->polls, RANKS + mesh->ranks, left);
         if (ready < 0 && errno != EINTR)
             return tide_fail(TIDE_ERROR_IO, "rank %u can't wait for the other ranks: %s", mesh->rank,

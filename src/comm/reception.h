@@ -27,6 +27,7 @@ typedef struct tide_reception {
     uint32_t visitor_count;
     tide_visitor visitors[TIDE_VISITORS_MAX]; /* the oldest is the first */
     struct pollfd *polls;                     /* [1 + TIDE_VISITORS_MAX + ranks] */
+    bool *ended; /* [ranks] the rank has ended, after it had all connections with this one */
 } tide_reception;
 
 /* NO_MEMORY. The listener is the reception's from then on, also on failure. */
@@ -35,10 +36,9 @@ tide_status tide_reception_open(tide_reception *reception, tide_mesh *mesh, cons
 /* Close the listener and all that still wait. */
 void tide_reception_close(tide_reception *reception);
 
-/* Take connections until all ranks above this one have one of the channels [first, end). With `watch` no rank
- * may close its data channel meanwhile. PEER: the message names a rank that differs or the ranks that are
+/* Take connections until all ranks above this one have one of the channels [first, end). PEER: the message
+ * names a rank that differs, one that has given up or closed its connection meanwhile, or the ranks that are
  * missing; IO. */
-tide_status tide_reception_run(tide_reception *reception, tide_channel_name first, tide_channel_name end,
-                               bool watch);
+tide_status tide_reception_run(tide_reception *reception, tide_channel_name first, tide_channel_name end);
 
 #endif

@@ -85,6 +85,21 @@ static tide_status listen_at_address(const start_state *start, int *listener)
 
 /* --- connecting to a lower rank --- */
 
+static bool is_closed(int error)
+{
+    return error == ECONNRESET || error == EPIPE;
+}
+
+/* With errno, of a connection with a rank that has been a rank of this run. */
+static tide_status fail_at_start(const tide_mesh *mesh, uint32_t rank)
+{
+    if (is_closed(errno))
+        return tide_fail(TIDE_ERROR_PEER, "rank %u (%s) has closed its connection during the start", rank,
+                         mesh->hosts[rank].text);
+    return tide_fail(TIDE_ERROR_PEER, "rank %u (%s) does not answer during the start: %s", rank,
+                     mesh->hosts[rank].text, strerror(errno));
+}
+
 /* Exchange handshakes on a new connection. PEER; `again`: another try may succeed, since the other side is no
  * rank of this run or has closed the connection. */
 static tide_status introduce(const start_state *start, int connection, uint32_t rank,
@@ -97,7 +112,10 @@ static tide_status introduce(const start_state *start, int connection, uint32_t 
     *again = true;
     if (!tide_tcp_send(connection, &own, sizeof own, start->deadline) ||
         !tide_tcp_receive(connection, &other, sizeof other, start->deadline)) {
-        if (errno == ECONNRESET || errno == EPIPE)
+        *again = is_closed(errno) || errno == ETIMEDOUT;
+        if (tide_mesh_connection(start->mesh, TIDE_CHANNEL_DATA, 0) >= 0)
+            return fail_at_start(start->mesh, rank);
+        if (is_closed(errno))
             return tide_fail(TIDE_ERROR_PEER, "rank %u (%s) refuses rank %u: do their tokens differ?", rank,
                              host, own.rank);
         return tide_fail(TIDE_ERROR_PEER, "rank %u (%s) does not answer rank %u: %s", rank, host, own.rank,
@@ -211,13 +229,6 @@ static tide_status join(start_state *start, int *listener)
 
 /* --- step 2 --- */
 
-static tide_status fail_at_start(const tide_mesh *mesh, uint32_t rank)
-{
-    return tide_fail(TIDE_ERROR_PEER, "rank %u (%s) %s", rank, mesh->hosts[rank].text,
-                     errno == ECONNRESET || errno == EPIPE ? "has closed its connection during the start"
-                                                           : "does not answer during the start");
-}
-
 static tide_status send_table(const start_state *start)
 {
     const tide_mesh *mesh = start->mesh;
@@ -283,13 +294,13 @@ static tide_status lead(start_state *start)
                                      start->addresses);
     if (status != TIDE_OK)
         return status;
-    status = tide_reception_run(&reception, TIDE_CHANNEL_DATA, TIDE_CHANNEL_DATA + 1, true);
+    status = tide_reception_run(&reception, TIDE_CHANNEL_DATA, TIDE_CHANNEL_DATA + 1);
     if (status != TIDE_OK)
         send_failure(start, status);
     if (status == TIDE_OK)
         status = send_table(start);
     if (status == TIDE_OK)
-        status = tide_reception_run(&reception, TIDE_CHANNEL_SIDE, TIDE_CHANNELS, false);
+        status = tide_reception_run(&reception, TIDE_CHANNEL_SIDE, TIDE_CHANNELS);
     tide_reception_close(&reception);
     return status;
 }
@@ -312,7 +323,7 @@ static tide_status follow(start_state *start)
         }
     }
     if (status == TIDE_OK)
-        status = tide_reception_run(&reception, TIDE_CHANNEL_DATA, TIDE_CHANNELS, false);
+        status = tide_reception_run(&reception, TIDE_CHANNEL_DATA, TIDE_CHANNELS);
     tide_reception_close(&reception);
     return status;
 }

@@ -168,8 +168,10 @@ tide_status tide_comm_socket_create(const tide_comm_socket_options *options, tid
         status = tide_rendezvous(options, &made->mesh);
         if (status == TIDE_OK)
             status = tide_watch_start(&made->watch);
-        if (status != TIDE_OK)
+        if (status != TIDE_OK) {
+            tide_mesh_give_up(&made->mesh, tide_message());
             destroy(made);
+        }
     }
     if (status == TIDE_OK)
         *comm = &made->base;

@@ -771,6 +771,113 @@ def outputs(bench):
     )
 
 
+# ---- other launchers ----
+
+
+def neighbours():
+    """A socket that listens, to keep its port as torchrun's agent does, and the port; the next is free."""
+    while True:
+        agent, next_one = socket.socket(), socket.socket()
+        agent.bind(("127.0.0.1", 0))
+        port = agent.getsockname()[1]
+        try:
+            next_one.bind(("127.0.0.1", port + 1))
+        except (OSError, OverflowError):
+            agent.close()
+            continue
+        finally:
+            next_one.close()
+        agent.listen()
+        return agent, port
+
+
+def variables_of(launcher, rank, port, job):
+    """What a launcher sets for one of two processes on this host, as its documentation or source says."""
+    return {
+        "torchrun": {
+            "RANK": rank,
+            "WORLD_SIZE": 2,
+            "LOCAL_RANK": rank,
+            "LOCAL_WORLD_SIZE": 2,
+            "GROUP_RANK": 0,
+            "ROLE_RANK": rank,
+            "ROLE_WORLD_SIZE": 2,
+            "MASTER_ADDR": "127.0.0.1",
+            "MASTER_PORT": port,
+            "TORCHELASTIC_RUN_ID": job,
+            "OMP_NUM_THREADS": 1,
+        },
+        "Open MPI": {
+            "OMPI_COMM_WORLD_RANK": rank,
+            "OMPI_COMM_WORLD_SIZE": 2,
+            "OMPI_COMM_WORLD_LOCAL_RANK": rank,
+            "OMPI_COMM_WORLD_LOCAL_SIZE": 2,
+            "OMPI_COMM_WORLD_NODE_RANK": rank,
+            "PMIX_NAMESPACE": f"prterun-{job}@1",
+            "PMIX_RANK": rank,
+        },
+        "MPICH": {
+            "PMI_RANK": rank,
+            "PMI_SIZE": 2,
+            "PMI_FD": 9,
+            "MPI_LOCALRANKID": rank,
+            "MPI_LOCALNRANKS": 2,
+            "PMI_JOBID": job,
+        },
+        "Slurm": {
+            "SLURM_JOB_ID": int(job, 16) % 100000,
+            "SLURM_STEP_ID": 0,
+            "SLURM_PROCID": rank,
+            "SLURM_NTASKS": 2,
+            "SLURM_STEP_NUM_TASKS": 2,
+            "SLURM_LOCALID": rank,
+            "SLURM_NODEID": 0,
+            "SLURM_STEP_NODELIST": "127.0.0.1",
+            "SLURM_LAUNCH_NODE_IPADDR": "192.0.2.1",
+            "PMI_RANK": rank,  # with --mpi=pmi2
+            "PMI_SIZE": 2,
+        },
+    }[launcher]
+
+
+def start_by(bench, launcher, rank, port, job, *options):
+    given = {name: str(value) for name, value in variables_of(launcher, rank, port, job).items()}
+    return subprocess.Popen(
+        bench.command(*options),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        preexec_fn=die_with_parent,
+        env={**os.environ, **given},
+    )
+
+
+def launchers(bench):
+    """Two processes that have nothing but a launcher's variables find each other and train one model."""
+    straight = Result(bench, "unlaunched", 1, *tiny(bench))
+    for launcher in ("torchrun", "Open MPI", "MPICH", "Slurm"):
+        agent, port = neighbours()
+        job = uuid.uuid4().hex[:12]  # whose hash is the port of all but torchrun
+        name = launcher.replace(" ", "-")
+        metrics, saved, out = (bench.folder / f"{name}-{what}" for what in ("metrics", "saved", "out"))
+        options = tiny(bench, "--metrics", metrics, "--checkpoint", saved, "--export", out)
+        ranks = [start_by(bench, launcher, rank, port, job, *options) for rank in range(2)]
+        told = [rank.communicate(timeout=GUARD_S) for rank in ranks]
+        agent.close()
+        bench.tap.ok(
+            [rank.returncode for rank in ranks] == [0, 0]
+            and trajectory(metrics) == straight.lines
+            and {**content_of(saved), **content_of(out)} == straight.files,
+            f"{launcher}'s variables: two processes train as one",
+            told,
+        )
+        bench.tap.ok(
+            "2 ranks" in told[0][0] and told[1][0] == "" and [err for _, err in told] == ["", ""],
+            f"{launcher}'s variables: rank 0 alone prints",
+            told,
+        )
+
+
 # ---- strangers ----
 
 
@@ -904,6 +1011,7 @@ def main():
             deaths,
             pause,
             outputs,
+            launchers,
             strangers,
             differ,
             unread,

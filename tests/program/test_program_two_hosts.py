@@ -5,6 +5,7 @@ start the ranks, two a host.
 
 usage: test_program_two_hosts.py PROGRAM      prints TAP
 """
+import json
 import os
 import re
 import shutil
@@ -25,9 +26,9 @@ APART = "unshare --uts --pid --mount --fork --kill-child --mount-proc".split()
 GUARD_S = 120
 
 
-def options_of(bench, *more):
+def options_of(bench, *more, model=None):
     sizes = ["--seq-len", 32, "--batch-tokens", 256, "--micro-batch", 1, "--chunk-size", "256KiB"]
-    return ["--model", bench.tiny, "--data", bench.text, *sizes, "--threads", 1, "--sum-groups", RANKS,
+    return ["--model", model or bench.tiny, "--data", bench.text, *sizes, "--threads", 1, "--sum-groups", RANKS,
             "--eval-every", 0, "--sample", 0, *more]
 
 
@@ -60,6 +61,19 @@ class Hosts:
 
     def line(self, state):
         system("ip", "-n", HOSTS[1], "link", "set", f"v{TAG}b", state)
+
+    def slow(self, rate):
+        """Limits the line's rate in both directions. Returns why it can't be done."""
+        for host, end in zip(HOSTS, "ab"):
+            words = f"tc qdisc add dev v{TAG}{end} root tbf rate {rate} burst 16kb latency 100ms"
+            done = system("ip", "netns", "exec", host, *words.split())
+            if done.returncode != 0:
+                return (done.stderr or done.stdout).strip().replace("\n", " ")
+        return ""
+
+    def fast(self):
+        for host, end in zip(HOSTS, "ab"):
+            system("ip", "netns", "exec", host, "tc", "qdisc", "del", "dev", f"v{TAG}{end}", "root")
 
     def remove(self):
         for host in HOSTS:
@@ -222,6 +236,31 @@ def stopped(bench):
     bench.tap.ok(named, "and those on the other host name it", str(told))
 
 
+def slow_line(bench, hosts):
+    """A collective that all ranks are in may take longer than the timeout. The params are one matrix, more or
+    less, whose gradients are added in one call and sent back in another."""
+    wide = bench.folder / "wide.json"
+    sizes = {"n_embd": 16, "n_head": 2, "n_layer": 1, "vocab_size": 16384}
+    wide.write_text(json.dumps({**bench.tiny_config(), **sizes}))
+    why = "the program tc of iproute2 is missing" if shutil.which("tc") is None else hosts.slow("5mbit")
+    if why:
+        print("# a slow line is not tried: " + why)
+        hosts.fast()
+        return
+    files = [bench.folder / "wide-alone.jsonl", bench.folder / "wide-hosts.jsonl"]
+    options = [options_of(bench, "--steps", 1, "--metrics", file, model=wide) for file in files]
+    Run(bench.command(*options[0]))
+    told = Start(bench, "slow", *options[1], "--collective-timeout", 1).end()
+    hosts.fast()
+    both = [metrics_read(file) if file.exists() else [] for file in files]
+    results = [[(line["loss"], line["grad_norm"]) for line in lines] for lines in both]
+    statuses = [status for status, _, _ in told]
+    same = statuses == ["0"] * RANKS and results[0] == results[1] and len(results[0]) == 1
+    bench.tap.ok(same, "a slow line changes no bit", str(told) + str(results))
+    seconds = sum(line["stall_peer_seconds"] for line in both[1])
+    bench.tap.ok(seconds > 2, "although a collective takes longer than the timeout", str(seconds))
+
+
 def main(program):
     if os.geteuid() != 0 or shutil.which("ip") is None:
         print("1..0 # SKIP network namespaces need root, and the program ip of iproute2")
@@ -234,6 +273,7 @@ def main(program):
             return
         for case in (ends_well, dies, stopped):
             case(bench)
+        slow_line(bench, hosts)
         cut_off(bench, hosts)
     finally:
         hosts.remove()

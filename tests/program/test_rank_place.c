@@ -138,6 +138,21 @@ static void slurm_is_understood_inside_a_step_only(void **state)
     assert_string_equal(place_of(step, NULL, 0).address, "10.1.1.1");
 }
 
+static void srun_with_pmi2_is_slurm_and_mpiexec_in_a_step_is_mpich(void **state)
+{
+    variables step = {{{"SLURM_PROCID", "1"},
+                       {"SLURM_STEP_NUM_TASKS", "2"},
+                       {"SLURM_STEP_ID", "0"},
+                       {"SLURM_STEP_NODELIST", "n[1-2]"},
+                       {"PMI_RANK", "1"},
+                       {"PMI_SIZE", "2"}}};
+    assert_string_equal(place_of(step, NULL, 0).launcher, "Slurm");
+    assert_string_equal(place_of(step, NULL, 0).address, "n1");
+    step.pairs[6][0] = "MPI_LOCALNRANKS"; /* of Hydra, which starts its helpers by srun */
+    step.pairs[6][1] = "2";
+    assert_string_equal(place_of(step, NULL, 0).launcher, "MPICH");
+}
+
 static void variables_that_make_no_sense_are_refused(void **state)
 {
     static const struct {
@@ -179,6 +194,7 @@ int main(void)
         cmocka_unit_test(open_mpi_and_mpich_are_understood),
         cmocka_unit_test(jobs_have_ports_and_tokens_of_their_own),
         cmocka_unit_test(slurm_is_understood_inside_a_step_only),
+        cmocka_unit_test(srun_with_pmi2_is_slurm_and_mpiexec_in_a_step_is_mpich),
         cmocka_unit_test(variables_that_make_no_sense_are_refused),
         cmocka_unit_test(a_world_of_one_is_no_world),
     };

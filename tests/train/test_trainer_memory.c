@@ -1,6 +1,7 @@
 /* A trainer's N-th request for memory fails, for every N, while it is created, evaluates, samples and saves.
  * Each time the call must return a clear status and leave nothing half made, and it must succeed when
  * repeated. Requests that oneDNN, hwloc and OpenMP make are not included. */
+#include "src/comm/comm.h"
 #include "tests/support/fake_memory.h"
 #include "tests/support/small_model.h"
 #include "tests/support/test_trainer_fixture.h"
@@ -11,6 +12,38 @@
 #include <string.h>
 
 #include <cmocka.h>
+
+enum { RANKS = 2 };
+
+/* --- a communicator whose other rank does as this one --- */
+
+static tide_status mirror_gather(tide_comm *comm, const char *of, const tide_comm_range *ranges,
+                                 uint32_t count)
+{
+    return TIDE_OK;
+}
+
+static tide_status mirror_reduce(tide_comm *comm, const tide_comm_reduction *reduction)
+{
+    return TIDE_OK;
+}
+
+static tide_status mirror_exchange(tide_comm *comm, const void *mine, size_t bytes, void *all)
+{
+    for (uint32_t rank = 0; rank < RANKS && bytes > 0; rank++)
+        memmove((char *)all + rank * bytes, mine, bytes);
+    return TIDE_OK;
+}
+
+static void mirror_abort(tide_comm *comm, const char *reason)
+{
+    assert_non_null(strstr(reason, "memory"));
+}
+
+static const tide_comm_ops mirror_ops = {
+    .gather = mirror_gather, .reduce = mirror_reduce, .exchange = mirror_exchange, .abort = mirror_abort};
+
+/* --- creation --- */
 
 static tide_trainer_options base_options(void)
 {
@@ -32,13 +65,17 @@ static void check_failure(tide_status status, const char *what, unsigned request
         fail_msg("%s, request %u: %s: %s", what, request, tide_status_name(status), tide_message());
 }
 
-static void creation_survives_every_failing_request(void **state)
+/* A rank that fails tells the others. */
+static unsigned create_until_it_succeeds(uint32_t ranks)
 {
-    const tide_trainer_options options = base_options();
+    tide_trainer_options options = base_options();
     tide_status status = TIDE_ERROR_NO_MEMORY;
     unsigned request = 0;
     for (; status != TIDE_OK; request++) {
         tide_trainer *trainer = NULL;
+        tide_comm mirror;
+        tide_comm_init(&mirror, &mirror_ops, ranks - 1, ranks);
+        options.pool.ranks = (tide_ranks_options){.comm = ranks > 1 ? &mirror : NULL};
         fake_memory_fail(request);
         status = tide_trainer_create(&options, &trainer);
         if (status == TIDE_OK) {
@@ -51,8 +88,17 @@ static void creation_survives_every_failing_request(void **state)
             fake_memory_clear();
         }
         tide_trainer_destroy(trainer);
+        assert_int_equal(tide_comm_failure(&mirror),
+                         ranks == 1 || status == TIDE_OK ? TIDE_OK : TIDE_ERROR_PEER);
+        tide_comm_fini(&mirror);
     }
-    assert_true(request > 50);
+    return request;
+}
+
+static void creation_survives_every_failing_request(void **state)
+{
+    for (uint32_t ranks = 1; ranks <= RANKS; ranks++)
+        assert_true(create_until_it_succeeds(ranks) > 50);
 }
 
 static tide_status sample(tide_trainer *trainer)

@@ -84,11 +84,19 @@ static tide_status number_of(const environment *at, const launcher *by, const ch
     return TIDE_OK;
 }
 
+/* srun --mpi=pmi2 sets PMI_RANK as MPICH's mpiexec does, but no place on the host. */
+static bool is_of_srun(const environment *at, const launcher *by)
+{
+    return strcmp(by->name, "MPICH") == 0 && text_of(at, by->local_ranks) == NULL &&
+           text_of(at, "SLURM_STEP_ID") != NULL;
+}
+
 static const launcher *find(const environment *at)
 {
     for (size_t i = 0; i < sizeof launchers / sizeof launchers[0]; i++)
         if (text_of(at, launchers[i].rank) != NULL &&
-            (launchers[i].needs == NULL || text_of(at, launchers[i].needs) != NULL))
+            (launchers[i].needs == NULL || text_of(at, launchers[i].needs) != NULL) &&
+            !is_of_srun(at, &launchers[i]))
             return &launchers[i];
     return NULL;
 }
