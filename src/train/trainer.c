@@ -168,7 +168,7 @@ static tide_status fill(tide_trainer *trainer, const tide_trainer_options *optio
                              options->pool.progress_context);
 }
 
-/* what must be equal on all ranks */
+/* The values that all ranks must have. */
 enum { AGREED_MAX = 96 };
 typedef struct agreed_values {
     uint32_t count;

@@ -82,14 +82,6 @@ static void open_mpi_and_mpich_are_understood(void **state)
     assert_string_equal(place.launcher, "MPICH");
     assert_int_equal(place.rank, 3);
     assert_string_equal(place.address, "head");
-    place = place_of((variables){{{"PMI_RANK", "1"}, /* as srun --mpi=pmi2 sets them */
-                                  {"PMI_SIZE", "2"},
-                                  {"SLURM_STEP_ID", "0"},
-                                  {"SLURM_STEP_NODELIST", "gpu[3-4]"}}},
-                     NULL, 0);
-    assert_string_equal(place.launcher, "PMI");
-    assert_int_equal(place.rank, 1);
-    assert_string_equal(place.address, "gpu3");
 }
 
 static void jobs_have_ports_and_tokens_of_their_own(void **state)

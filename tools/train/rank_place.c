@@ -32,13 +32,7 @@ static const launcher launchers[] = {
      "OMPI_COMM_WORLD_LOCAL_RANK",
      "OMPI_COMM_WORLD_LOCAL_SIZE",
      {"PMIX_NAMESPACE", "OMPI_MCA_ess_base_jobid"}},
-    {"MPICH",
-     "MPI_LOCALNRANKS",
-     "PMI_RANK",
-     "PMI_SIZE",
-     "MPI_LOCALRANKID",
-     "MPI_LOCALNRANKS",
-     {"PMI_JOBID", NULL}},
+    {"MPICH", NULL, "PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS", {"PMI_JOBID", NULL}},
     {"Slurm",
      "SLURM_STEP_ID",
      "SLURM_PROCID",
@@ -46,7 +40,6 @@ static const launcher launchers[] = {
      "SLURM_LOCALID",
      NULL,
      {"SLURM_JOB_ID", "SLURM_STEP_ID"}},
-    {"PMI", NULL, "PMI_RANK", "PMI_SIZE", NULL, NULL, {"PMI_JOBID", NULL}}, /* as srun --mpi=pmi2 does, too */
 };
 
 typedef struct environment {
@@ -135,8 +128,7 @@ static void first_host(const char *list, char *host, size_t bytes)
 static tide_status find_address(const environment *at, const char *master, tide_rank_place *place)
 {
     const char *address = master != NULL ? master : text_of(at, "MASTER_ADDR");
-    const bool pmi = strcmp(place->launcher, "PMI") == 0;
-    const bool slurm = strcmp(place->launcher, "Slurm") == 0 || (pmi && text_of(at, "SLURM_STEP_ID") != NULL);
+    const bool slurm = strcmp(place->launcher, "Slurm") == 0;
     const char *hosts = slurm ? text_of(at, "SLURM_STEP_NODELIST") : NULL;
     if (address == NULL && slurm && hosts == NULL)
         address = text_of(at, "SLURM_LAUNCH_NODE_IPADDR");
