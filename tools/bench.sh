@@ -4,7 +4,7 @@
 # other, writes one JSON file and prints a table of all figures.
 #
 # usage: tools/bench.sh [--peers] [--quick] [--out FILE] [NAME ...]
-#   NAME     adam, copy, manager, policy, step, trace, weights; without a name all of them
+#   NAME     adam, copy, manager, policy, ranks, step, trace, weights; without a name all of them
 #   --peers  compare Adam also with DeepSpeed's and PyTorch's (tests/bench/adam_peers.py; needs PyPI)
 #   --quick  fewer rounds and rows, to see that everything runs; two minutes on two cores, after the build
 #   --out    the JSON file (build-bench/bench.json); `tests/bench/assemble.py --markdown FILE` makes a table
@@ -18,7 +18,7 @@ here=$PWD
 cd "$(dirname "$0")/.." || exit 1
 . tools/dev/packages.sh
 build=${TIDE_BENCH_BUILD:-$PWD/build-bench}
-known="adam copy manager policy step trace weights"
+known="adam copy manager policy ranks step trace weights"
 started=$(date +%s)
 
 say() { echo "== $(($(date +%s) - started)) s: $*" >&2; }
