@@ -680,6 +680,17 @@ def pause(bench):
     )
 
 
+def stopped(bench):
+    """A rank that is stopped for good: the others end, and SIGTERM ends it, too."""
+    live = Live(bench, *tiny(bench, "--ranks", 2, "--collective-timeout", 1, steps=1000000))
+    if live.await_line("step 5/"):
+        live.send(1, signal.SIGSTOP)
+    told = live.await_error("rank 1 (")
+    live.send("launcher", signal.SIGTERM)
+    live.end()
+    bench.tap.ok(told and live.status == 1 and not live.left, "SIGTERM ends a rank that is stopped", live)
+
+
 # ---- outputs ----
 
 
@@ -983,6 +994,29 @@ def differ(bench):
         )
 
 
+def silent_leader(bench):
+    """Rank 0, which would print for all, is stopped before the first step (on a slow machine, soon after)."""
+    with socket.socket() as place:
+        place.bind(("127.0.0.1", 0))
+        port = place.getsockname()[1]
+    options = tiny(bench, "--collective-timeout", 1, model="gpt2-nano", steps=1000000)
+    leader, deadline = by_hand(bench, 0, port, *options), time.monotonic() + GUARD_S
+    while not listens(port) and time.monotonic() < deadline:
+        time.sleep(0.01)
+    other = by_hand(bench, 1, port, *options)
+    while listens(port) and time.monotonic() < deadline:  # until all ranks have met
+        pass
+    leader.send_signal(signal.SIGSTOP)
+    said = other.communicate(timeout=GUARD_S)[0]
+    leader.kill()
+    leader.communicate()
+    bench.tap.ok(
+        other.returncode == 1 and re.fullmatch(r"rank 1 \(.*\): .*rank 0 \(.*\n", said),
+        "rank 1 says that rank 0 is lost before the first step",
+        said,
+    )
+
+
 def unread(bench):
     """A reader of the lines that stands still, as a stopped terminal, is no failure."""
     live = Live(bench, *tiny(bench, "--ranks", 2, "--collective-timeout", 1, steps=STEPS))
@@ -1010,10 +1044,12 @@ def main():
             refused_logs,
             deaths,
             pause,
+            stopped,
             outputs,
             launchers,
             strangers,
             differ,
+            silent_leader,
             unread,
         ):
             begun = time.monotonic()

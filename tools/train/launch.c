@@ -93,6 +93,7 @@ tide_status tide_launch_read(tide_comm_socket_options *options)
                          "TIDEPOOL_RANK is set, as by tidepool train --ranks for its ranks, but %s",
                          secret == NULL ? "not TIDEPOOL_TOKEN" : "does not fit TIDEPOOL_RANKS");
     snprintf(token, sizeof token, "%s", secret);
+    (void)unsetenv("TIDEPOOL_TOKEN");
     *options = (tide_comm_socket_options){.rank = (uint32_t)rank,
                                           .ranks = (uint32_t)ranks,
                                           .port = (uint16_t)port,
@@ -159,6 +160,14 @@ static void tell(const launch *l, int number)
             (void)kill(l->children[rank].pid, number);
 }
 
+/* Pass a signal on. A rank that is stopped goes on, so that it can end. */
+static void pass_on(const launch *l, int number)
+{
+    tell(l, number);
+    if (number == SIGINT || number == SIGTERM)
+        tell(l, SIGCONT);
+}
+
 static tide_status start(launch *l, char **words)
 {
     const pid_t parent = getpid();
@@ -208,7 +217,7 @@ static void kill_survivors(launch *l)
     if (l->running == 0 || l->failed_s == 0 || tide_clock_seconds() - l->failed_s < survivors_seconds)
         return;
     /* A rank may still save or export, which it ends when it gets this signal. */
-    tell(l, l->warned ? SIGKILL : SIGTERM);
+    pass_on(l, l->warned ? SIGKILL : SIGTERM);
     fprintf(stderr, "tidepool train: %u rank%s still run%s long after one has failed: %s\n", l->running,
             l->running == 1 ? "" : "s", l->running == 1 ? "s" : "", l->warned ? "killed" : "told to end");
     l->failed_s += l->warned ? 1e9 : patience_seconds;
@@ -221,7 +230,7 @@ static void wait_for_all(launch *l, const sigset_t *awaited)
     while (l->running > 0) {
         const int number = sigtimedwait(awaited, NULL, &second);
         if (number > 0 && number != SIGCHLD)
-            tell(l, number);
+            pass_on(l, number);
         reap(l);
         kill_survivors(l);
     }

@@ -1,5 +1,5 @@
 /* Starts the ranks of a run as processes on this machine: the program again, once a rank, with the same
- * command line and these variables, of which a rank's start takes all and removes the token:
+ * command line and these variables, of which a rank takes the last out of its environment:
  *
  *     TIDEPOOL_RANK      its number
  *     TIDEPOOL_RANKS     how many there are
@@ -28,7 +28,8 @@ TIDE_NODISCARD tide_status tide_launch_read(tide_comm_socket_options *options);
 /* Start `ranks` ranks with this command line (the words behind "tidepool train"), pass signals on to them,
  * and return when all have ended: TIDE_EXIT_USAGE if a rank did with that, else the exit status of the first
  * rank that failed, by number, 0 if none did. If a rank was killed, prints a line. If others still run 75
- * seconds after one has failed, kills them. When this process dies, the ranks get SIGTERM. */
+ * seconds after one has failed, tells them to end, and kills them after 10 minutes more. SIGINT and SIGTERM
+ * also wake ranks that are stopped. When this process dies, the ranks get SIGTERM. */
 int tide_launch_ranks(uint32_t ranks, int count, char *const *arguments);
 
 #endif
