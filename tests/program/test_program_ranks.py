@@ -851,14 +851,18 @@ def variables_of(launcher, rank, port, job):
     }[launcher]
 
 
-def start_by(bench, launcher, rank, port, job, *options):
+def start_by(bench, launcher, rank, port, job, *options, processors=None):
+    def prepare():
+        die_with_parent()
+        os.sched_setaffinity(0, processors or os.sched_getaffinity(0))
+
     given = {name: str(value) for name, value in variables_of(launcher, rank, port, job).items()}
     return subprocess.Popen(
         bench.command(*options),
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
-        preexec_fn=die_with_parent,
+        preexec_fn=prepare,
         env={**os.environ, **given},
     )
 
@@ -885,6 +889,34 @@ def launchers(bench):
         bench.tap.ok(
             "2 ranks" in told[0][0] and told[1][0] == "" and [err for _, err in told] == ["", ""],
             f"{launcher}'s variables: rank 0 alone prints",
+            told,
+        )
+
+
+def bindings(bench):
+    """mpirun binds a rank to one processor, unless it is told otherwise."""
+    allowed = os.sched_getaffinity(0)
+    if len(allowed) == 1:
+        print("# bindings: there is one processor")
+        return
+    warning = "warning: rank 1 has 2 threads, but may use 1 processor only"
+    narrow = {1: {min(allowed)}}
+    for threads, bound, count in (("2", narrow, 1), ("2", {}, 0), (None, narrow, 0)):
+        options = tiny(bench, steps=1)
+        at = options.index("--threads")
+        options[at : at + 2] = ["--threads", threads] if threads else []
+        job = uuid.uuid4().hex[:12]
+        ranks = [
+            start_by(bench, "Open MPI", rank, 0, job, *options, processors=bound.get(rank))
+            for rank in range(2)
+        ]
+        told = [rank.communicate(timeout=GUARD_S) for rank in ranks]
+        bench.tap.ok(
+            [rank.returncode for rank in ranks] == [0, 0]
+            and told[0][0].count(warning) == count
+            and told[0][0].count("warning: ") == count
+            and "differ" not in told[0][0],
+            f"bound to {bound or 'nothing'}, {threads or 'default'} threads: {count} warning",
             told,
         )
 
@@ -1047,6 +1079,7 @@ def main():
             stopped,
             outputs,
             launchers,
+            bindings,
             strangers,
             differ,
             silent_leader,

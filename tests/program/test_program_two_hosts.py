@@ -28,8 +28,9 @@ GUARD_S = 120
 
 def options_of(bench, *more, model=None):
     sizes = ["--seq-len", 32, "--batch-tokens", 256, "--micro-batch", 1, "--chunk-size", "256KiB"]
-    return ["--model", model or bench.tiny, "--data", bench.text, *sizes, "--threads", 1,
-            "--sum-groups", RANKS, "--eval-every", 0, "--sample", 0, *more]
+    model = model or bench.tiny
+    return ["--model", model, "--data", bench.text, *sizes, "--threads", 1, "--sum-groups", RANKS,
+            "--eval-every", 0, "--sample", 0, *more]
 
 
 def system(*words):

@@ -237,6 +237,7 @@ static tide_status trainer_open(train_run *run)
                                   .device = run->device,
                                   .no_gpu = run->no_gpu,
                                   .threads_differ = run->ranks.threads_differ,
+                                  .narrow = &run->ranks.narrow,
                                   .freeze = run->freeze};
     tide_train_head_print(&head, stdout);
     status = tide_report_plan(tide_trainer_plan_get(run->trainer), stdout);

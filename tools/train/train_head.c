@@ -68,6 +68,9 @@ static void run_print(const tide_train_head *head, FILE *out)
                 head->threads_differ
                     ? "; their numbers of threads differ, so results may differ from one rank's in last bits"
                     : "");
+    if (head->narrow->threads > 0)
+        fprintf(out, "warning: rank %u has %u threads, but may use %s only\n", head->narrow->rank,
+                head->narrow->threads, tide_count_noun(head->narrow->processors, "processor", parts));
     if (head->freeze[0] != '\0')
         fprintf(out, "frozen: tensors named %s\n", head->freeze);
     const tide_train_settings *settings = head->settings;

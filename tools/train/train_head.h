@@ -5,15 +5,17 @@
 
 #include "offload/module.h"
 #include "tools/train/train_options.h"
+#include "tools/train/train_ranks.h"
 
 typedef struct tide_train_head {
     const tide_train_settings *settings;
     const tide_trainer_options *options;
     tide_trainer *trainer;
-    const char *device;  /* named by --device, or chosen by "auto" */
-    bool threads_differ; /* of several ranks */
-    const char *no_gpu;  /* why --device auto chose the host; "" otherwise */
-    const char *freeze;  /* --freeze's patterns, separated by blanks */
+    const char *device;             /* named by --device, or chosen by "auto" */
+    bool threads_differ;            /* of several ranks */
+    const tide_narrow_rank *narrow; /* rank */
+    const char *no_gpu;             /* why --device auto chose the host; "" otherwise */
+    const char *freeze;             /* --freeze's patterns, separated by blanks */
 } tide_train_head;
 
 void tide_train_head_print(const tide_train_head *head, FILE *out);

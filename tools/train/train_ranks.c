@@ -9,6 +9,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <math.h>
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -36,16 +37,33 @@ static tide_status redirect(const char *log_folder, uint32_t rank)
     return TIDE_OK;
 }
 
+/* Hashes of a host's name and of the set of its processors that a rank may use. */
+typedef struct rank_site {
+    uint64_t host, processors;
+} rank_site;
+
+static rank_site site_of(const char *host)
+{
+    cpu_set_t allowed;
+    rank_site site = {.host = tide_hash_end(1, host, strlen(host), strlen(host))};
+    if (sched_getaffinity(0, sizeof allowed, &allowed) == 0)
+        site.processors = tide_hash_end(1, &allowed, sizeof allowed, sizeof allowed);
+    return site;
+}
+
 /* Count the ranks whose host has this one's name. */
 static tide_status count_neighbours(tide_train_ranks *ranks, const char *host)
 {
-    const uint64_t mine = tide_hash_end(1, host, strlen(host), strlen(host));
-    uint64_t *all = calloc(ranks->ranks, sizeof *all);
+    const rank_site mine = site_of(host);
+    rank_site *all = calloc(ranks->ranks, sizeof *all);
     if (all == NULL)
         return tide_fail(TIDE_ERROR_NO_MEMORY, "no memory for %u ranks", ranks->ranks);
     const tide_status status = tide_comm_exchange(ranks->comm, &mine, sizeof mine, all);
-    for (uint32_t rank = 0; rank < ranks->ranks && status == TIDE_OK; rank++)
-        ranks->on_this_host += all[rank] == mine;
+    ranks->on_this_host = ranks->beside = 0;
+    for (uint32_t rank = 0; rank < ranks->ranks && status == TIDE_OK; rank++) {
+        ranks->on_this_host += all[rank].host == mine.host;
+        ranks->beside += all[rank].host == mine.host && all[rank].processors == mine.processors;
+    }
     free(all);
     return status;
 }
@@ -116,16 +134,13 @@ tide_status tide_train_ranks_join(const tide_train_settings *settings, tide_trai
     tide_comm_socket_options options;
     tide_rank_place place;
     char host[65] = "?";
-    *ranks = (tide_train_ranks){.ranks = 1, .on_this_host = 1};
+    *ranks = (tide_train_ranks){.ranks = 1, .on_this_host = 1, .beside = 1};
     if (settings->ranks == 1)
         return TIDE_OK;
     const tide_status status_of_place =
         tide_launch_is_rank() ? tide_launch_read(&options) : read_place(settings, &place, &options);
     if (status_of_place != TIDE_OK || options.ranks == 1)
         return status_of_place;
-    ranks->on_this_host = 0;
-    ranks->are_bound =
-        !tide_launch_is_rank() && (long)tide_topology_processors() < sysconf(_SC_NPROCESSORS_ONLN);
     (void)gethostname(host, sizeof host - 1);
     snprintf(ranks->name, sizeof ranks->name, "rank %u (host %s): ", options.rank, host);
     ranks->rank = options.rank;
@@ -157,17 +172,27 @@ void tide_train_ranks_leave(tide_train_ranks *ranks)
     ranks->lags = NULL;
 }
 
-/* Exchange a number with all ranks and set it to the least; sets *differ to whether they differ. */
-static tide_status take_least(const tide_train_ranks *ranks, uint64_t *number, bool *differ)
+typedef struct rank_threads {
+    uint32_t threads;
+    uint32_t processors; /* to which the rank is bound; UINT32_MAX: to none */
+} rank_threads;
+
+/* Exchange numbers of threads and set this rank's to the least; notes whether they differ and the first rank
+ * that has too few processors. */
+static tide_status compare_threads(tide_train_ranks *ranks, uint32_t *threads)
 {
-    uint64_t *all = calloc(ranks->ranks, sizeof *all);
+    const uint32_t processors = tide_topology_processors();
+    const bool is_bound = (long)processors < sysconf(_SC_NPROCESSORS_ONLN);
+    const rank_threads mine = {*threads, is_bound ? processors : UINT32_MAX};
+    rank_threads *all = calloc(ranks->ranks, sizeof *all);
     if (all == NULL)
         return tide_fail(TIDE_ERROR_NO_MEMORY, "no memory for %u ranks", ranks->ranks);
-    const tide_status status = tide_comm_exchange(ranks->comm, number, sizeof *number, all);
-    *differ = false;
-    for (uint32_t rank = 0; rank < ranks->ranks && status == TIDE_OK; rank++) {
-        *differ = *differ || all[rank] != all[0];
-        *number = tide_min_u64(*number, all[rank]);
+    const tide_status status = tide_comm_exchange(ranks->comm, &mine, sizeof mine, all);
+    for (uint32_t rank = ranks->ranks; rank-- > 0 && status == TIDE_OK;) {
+        ranks->threads_differ = ranks->threads_differ || all[rank].threads != all[0].threads;
+        *threads = tide_min_u32(*threads, all[rank].threads);
+        if (all[rank].threads > all[rank].processors)
+            ranks->narrow = (tide_narrow_rank){rank, all[rank].threads, all[rank].processors};
     }
     free(all);
     return status;
@@ -178,16 +203,16 @@ tide_status tide_train_ranks_share(tide_train_ranks *ranks, tide_trainer_options
     if (ranks->ranks == 1)
         return TIDE_OK;
     const uint64_t free_bytes = tide_topology_available_bytes() / ranks->on_this_host;
-    uint64_t threads = options->pool.threads;
+    uint32_t threads = options->pool.threads;
     options->pool.ranks.comm = ranks->comm;
     if (options->pool.free_memory_bytes == 0)
         options->pool.free_memory_bytes = free_bytes;
     if (options->pool.threads == 0)
-        threads = tide_max_u32(tide_topology_processors() / (ranks->are_bound ? 1 : ranks->on_this_host), 1);
+        threads = tide_max_u32(tide_topology_processors() / ranks->beside, 1);
     /* also a barrier: no rank takes memory before all have looked how much is free */
-    const tide_status status = take_least(ranks, &threads, &ranks->threads_differ);
+    const tide_status status = compare_threads(ranks, &threads);
     if (options->pool.threads == 0) { /* the same number for all, whatever the hosts */
-        options->pool.threads = (uint32_t)threads;
+        options->pool.threads = threads;
         ranks->threads_differ = false;
     }
     return status;

@@ -18,16 +18,22 @@ typedef struct tide_rank_lag {
     double seconds; /* by which it took longer than the others' mean, summed over these steps */
 } tide_rank_lag;
 
+/* A rank that mpirun, say, has bound to fewer processors than it has threads. */
+typedef struct tide_narrow_rank {
+    uint32_t rank, threads, processors; /* no threads: there is none */
+} tide_narrow_rank;
+
 typedef struct tide_train_ranks {
     uint32_t rank, ranks;  /* 0 of 1: a run by itself */
     uint32_t on_this_host; /* ranks, this one included */
+    uint32_t beside;       /* of these, the ranks that may use this one's processors, itself included */
     tide_comm *comm;       /* NULL: a run by itself */
     char name[96];         /* "rank 3 (host b): "; "" for a run by itself */
-    bool are_bound;        /* mpirun, say, has given each rank processors of its own */
     bool threads_differ;   /* so that results are not those of one rank */
-    tide_rank_news *news;  /* [ranks] of the last exchange */
-    tide_rank_lag *lags;   /* [ranks] */
-    uint64_t steps;        /* that `lags` are of */
+    tide_narrow_rank narrow;
+    tide_rank_news *news; /* [ranks] of the last exchange */
+    tide_rank_lag *lags;  /* [ranks] */
+    uint64_t steps;       /* that `lags` are of */
 } tide_train_ranks;
 
 /* Must this process start the ranks? It must if there are several and no launcher has started it as one. */
