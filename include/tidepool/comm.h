@@ -80,7 +80,8 @@ typedef struct tide_comm_socket_options {
 
 /* Connect this process with the others; returns when all are there. ARGUMENT; PEER: a rank did not come in
  * time (the message names those that are missing), two have one number, one has another fingerprint, version
- * or count of ranks, or the start was given up; NO_MEMORY; IO: the port is taken or the address is not this host's. */
+ * or count of ranks, or the start was given up; NO_MEMORY; IO: the port is taken or the address is not this
+ * host's. */
 TIDE_API tide_status tide_comm_socket_create(const tide_comm_socket_options *options, tide_comm **comm);
 
 /* Close the communicator; NULL is allowed. The pool that uses it must have been destroyed. Waits for at most
