@@ -59,6 +59,9 @@ typedef struct tide_comm_socket_options {
     const char *address;
     uint16_t port; /* at which rank 0 listens, not 0 */
     int listener;  /* of rank 0: a socket that listens there already, which the comm closes. 0: none */
+    /* a descriptor, such as a pipe's: the start is given up when it can be read or its other side is closed.
+     * 0: none */
+    int give_up;
     /* a text that all ranks of the run have and no other program: a connection without it is dropped. NULL:
      * "" */
     const char *token;
@@ -76,8 +79,9 @@ typedef struct tide_comm_socket_options {
 } tide_comm_socket_options;
 
 /* Connect this process with the others; returns when all are there. ARGUMENT; PEER: a rank did not come in
- * time (the message names those that are missing), two have one number, or one has another fingerprint,
- * version or count of ranks; NO_MEMORY; IO: the port is taken or the address is not this host's. */
+ * time (the message names those that are missing), two have one number, one has another fingerprint, version
+ * or count of ranks, or the start was given up; NO_MEMORY; IO: the port is taken or the address is not this
+ * host's. */
 TIDE_API tide_status tide_comm_socket_create(const tide_comm_socket_options *options, tide_comm **comm);
 
 /* Close the communicator; NULL is allowed. The pool that uses it must have been destroyed. Waits for at most

@@ -12,14 +12,15 @@
 #include <unistd.h>
 
 enum { ACCEPTED_AT_ONCE = 16 };
-enum { LISTENER, VISITORS, RANKS = VISITORS + TIDE_VISITORS_MAX }; /* indices in polls */
+enum { LISTENER, GIVE_UP, VISITORS, RANKS = VISITORS + TIDE_VISITORS_MAX }; /* indices in polls */
 
 tide_status tide_reception_open(tide_reception *reception, tide_mesh *mesh, const tide_handshake *own,
-                                int listener, uint64_t deadline, tide_tcp_address *addresses)
+                                int listener, int give_up, uint64_t deadline, tide_tcp_address *addresses)
 {
     reception->mesh = mesh;
     reception->own = own;
     reception->listener = listener;
+    reception->give_up = give_up;
     reception->deadline = deadline;
     reception->addresses = addresses;
     reception->visitor_count = 0;
@@ -195,6 +196,7 @@ static void prepare(tide_reception *reception)
 {
     const tide_mesh *mesh = reception->mesh;
     reception->polls[LISTENER] = (struct pollfd){.fd = reception->listener, .events = POLLIN};
+    reception->polls[GIVE_UP] = (struct pollfd){.fd = reception->give_up, .events = POLLIN};
     for (uint32_t i = 0; i < TIDE_VISITORS_MAX; i++)
         reception->polls[VISITORS + i] = (struct pollfd){
             .fd = i < reception->visitor_count ? reception->visitors[i].connection : -1, .events = POLLIN};
@@ -227,6 +229,8 @@ static tide_status look_at_rank(tide_reception *reception, uint32_t rank)
 static tide_status serve(tide_reception *reception)
 {
     tide_status status = TIDE_OK;
+    if (reception->polls[GIVE_UP].revents != 0)
+        return tide_fail(TIDE_ERROR_PEER, "the start of the ranks has been given up");
     for (uint32_t rank = 0; rank < reception->mesh->ranks && status == TIDE_OK; rank++) {
         if (reception->polls[RANKS + rank].revents != 0)
             status = look_at_rank(reception, rank);

@@ -21,18 +21,18 @@ typedef struct tide_visitor {
 typedef struct tide_reception {
     tide_mesh *mesh; /* which gets the connections */
     const tide_handshake *own;
-    int listener;
+    int listener, give_up;       /* give_up: tide_comm_socket_options'; -1: none */
     uint64_t deadline;           /* of the start; that of a rank which has less time makes it earlier */
     tide_tcp_address *addresses; /* [ranks] where each rank that has come listens; the caller's */
     uint32_t visitor_count;
     tide_visitor visitors[TIDE_VISITORS_MAX]; /* the oldest is the first */
-    struct pollfd *polls;                     /* [1 + TIDE_VISITORS_MAX + ranks] */
+    struct pollfd *polls;                     /* [2 + TIDE_VISITORS_MAX + ranks] */
     bool *ended; /* [ranks] the rank has ended, after it had all connections with this one */
 } tide_reception;
 
 /* NO_MEMORY. The listener is the reception's from then on, also on failure. */
 tide_status tide_reception_open(tide_reception *reception, tide_mesh *mesh, const tide_handshake *own,
-                                int listener, uint64_t deadline, tide_tcp_address *addresses);
+                                int listener, int give_up, uint64_t deadline, tide_tcp_address *addresses);
 /* Close the listener and all that still wait. */
 void tide_reception_close(tide_reception *reception);
 

@@ -27,6 +27,7 @@ typedef struct start_state {
     const char *address; /* of rank 0 */
     uint16_t port;
     int listener; /* which listens there already; 0: none */
+    int give_up;  /* a descriptor at which the start is given up; -1: none */
     tide_handshake own;
     uint64_t deadline;
     tide_tcp_address *addresses; /* [ranks] where each listens */
@@ -223,7 +224,9 @@ static tide_status join(start_state *start, int *listener)
         if (left == 0)
             return tide_fail(TIDE_ERROR_PEER, "%s", reason[0] == '\0' ? tide_message() : reason);
         snprintf(reason, sizeof reason, "%s", tide_message());
-        (void)poll(NULL, 0, left < RETRY_MILLISECONDS ? left : RETRY_MILLISECONDS);
+        struct pollfd news = {.fd = start->give_up, .events = POLLIN};
+        if (poll(&news, 1, left < RETRY_MILLISECONDS ? left : RETRY_MILLISECONDS) > 0)
+            return tide_fail(TIDE_ERROR_PEER, "the start of the ranks has been given up");
     }
 }
 
@@ -290,8 +293,8 @@ static tide_status lead(start_state *start)
     tide_reception reception;
     tide_status status = listen_at_address(start, &listener);
     if (status == TIDE_OK)
-        status = tide_reception_open(&reception, start->mesh, &start->own, listener, start->deadline,
-                                     start->addresses);
+        status = tide_reception_open(&reception, start->mesh, &start->own, listener, start->give_up,
+                                     start->deadline, start->addresses);
     if (status != TIDE_OK)
         return status;
     status = tide_reception_run(&reception, TIDE_CHANNEL_DATA, TIDE_CHANNEL_DATA + 1);
@@ -311,8 +314,8 @@ static tide_status follow(start_state *start)
     tide_reception reception;
     tide_status status = join(start, &listener);
     if (status == TIDE_OK)
-        status = tide_reception_open(&reception, start->mesh, &start->own, listener, start->deadline,
-                                     start->addresses);
+        status = tide_reception_open(&reception, start->mesh, &start->own, listener, start->give_up,
+                                     start->deadline, start->addresses);
     if (status != TIDE_OK)
         return status;
     status = receive_table(start);
@@ -337,6 +340,7 @@ tide_status tide_rendezvous(const tide_comm_socket_options *options, tide_mesh *
         .address = options->address == NULL ? "127.0.0.1" : options->address,
         .port = options->port,
         .listener = options->listener,
+        .give_up = options->give_up > 0 ? options->give_up : -1,
         .own = tide_handshake_make(options),
         .deadline = tide_clock_ns() + (uint64_t)(tide_min_f64(seconds, 1e6) * 1e9),
         .addresses = calloc(mesh->ranks, sizeof *start.addresses),

@@ -207,6 +207,27 @@ static void start_two(socket_rank *first, socket_rank *second, const void *files
     (void)poll(NULL, 0, 200); /* the handshake follows at once */
 }
 
+static void a_start_that_is_given_up_ends_on_all_ranks(void **state)
+{
+    static const char words[] = "the start of the ranks has been given up";
+    int sides[2];
+    void *files;
+    socket_rank ranks[3];
+    assert_int_equal(pipe(sides), 0);
+    count_files(&files);
+    socket_ranks_set(ranks, 3, NULL, NULL);
+    ranks[0].options.give_up = ranks[2].options.give_up = sides[0];
+    start_two(&ranks[0], &ranks[1], files);
+    close(sides[1]);
+    socket_rank_join(&ranks[0]);
+    socket_rank_join(&ranks[1]);
+    socket_rank_start(&ranks[2]); /* rank 0 is gone */
+    socket_rank_join(&ranks[2]);
+    for (uint32_t rank = 0; rank < 3; rank++)
+        socket_rank_expect_failure(&ranks[rank], words);
+    close(sides[0]);
+}
+
 static void another_fingerprint_is_named_on_all_ranks(void **state)
 {
     socket_rank ranks[3];
@@ -316,6 +337,7 @@ int main(void)
         test(many_missing_ranks_are_counted),
         test(a_missing_rank_0_is_named),
         test(ranks_that_differ_are_named),
+        test(a_start_that_is_given_up_ends_on_all_ranks),
         test(another_fingerprint_is_named_on_all_ranks),
         test(two_processes_with_one_rank_are_named_on_all_ranks),
         test(a_rank_that_ends_during_the_start_is_named),

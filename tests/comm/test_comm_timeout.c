@@ -1,6 +1,6 @@
 /* Ranks that are late, stopped, slow or busy with something else: threads and processes with beats and
  * timeouts. Where a test expects no failure, its timeout leaves a machine that is ten times slower enough
- * time. */
+ * time. Tests that do little but wait run at the same time, each in a process of its own. */
 #include "base/clock.h"
 #include "src/comm/comm.h"
 #include "tests/comm/socket_ranks.h"
@@ -374,24 +374,54 @@ static void a_stopped_process_whose_part_is_over_is_not_missed(void **state)
     end_processes(shared);
 }
 
+/* --- all --- */
+
 #define test(name) cmocka_unit_test_setup_teardown(name, count_files, expect_no_new_files)
+
+static const struct CMUnitTest waiting[] = {
+    test(a_process_that_is_stopped_is_named_and_fails_when_it_goes_on),
+    test(processes_that_are_all_stopped_go_on),
+    test(a_process_that_is_stopped_for_less_than_the_timeout_goes_on),
+    test(a_stopped_process_whose_part_is_over_is_not_missed),
+    test(a_rank_that_never_comes_is_named_on_all_ranks),
+    test(ranks_wait_for_one_that_saves),
+    test(slow_ranks_are_waited_for),
+    test(a_rank_that_ends_is_no_late_one),
+    test(ranks_may_end_apart),
+};
+
+static const struct CMUnitTest busy[] = {
+    test(many_rounds_of_uneven_ranks_fail_never),
+    test(beats_go_on_while_a_long_reduce_runs),
+    test(a_timeout_below_zero_is_refused),
+};
+
+enum { WAITING = sizeof waiting / sizeof waiting[0] };
+
+/* Returns how many have failed. The processes begin before this one has a thread. */
+static int run_waiting(void)
+{
+    pid_t processes[WAITING];
+    int failed = 0;
+    fflush(stdout);
+    for (uint32_t i = 0; i < WAITING; i++) {
+        processes[i] = fork();
+        if (processes[i] == 0)
+            exit(_cmocka_run_group_tests(waiting[i].name, &waiting[i], 1, NULL, NULL));
+    }
+    for (uint32_t i = 0; i < WAITING; i++) {
+        int ended = 0;
+        const bool has_ended = processes[i] > 0 && waitpid(processes[i], &ended, 0) == processes[i];
+        if (has_ended && WIFEXITED(ended) && WEXITSTATUS(ended) == 0)
+            continue;
+        failed++;
+        print_error("%s: its process ended with %#x\n", waiting[i].name, (unsigned)ended);
+    }
+    return failed;
+}
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        /* the first, since they fork: no thread has run yet */
-        test(a_process_that_is_stopped_is_named_and_fails_when_it_goes_on),
-        test(processes_that_are_all_stopped_go_on),
-        test(a_process_that_is_stopped_for_less_than_the_timeout_goes_on),
-        test(a_stopped_process_whose_part_is_over_is_not_missed),
-        test(a_rank_that_never_comes_is_named_on_all_ranks),
-        test(ranks_wait_for_one_that_saves),
-        test(slow_ranks_are_waited_for),
-        test(many_rounds_of_uneven_ranks_fail_never),
-        test(beats_go_on_while_a_long_reduce_runs),
-        test(a_rank_that_ends_is_no_late_one),
-        test(ranks_may_end_apart),
-        test(a_timeout_below_zero_is_refused),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    const int failed = run_waiting();
+    return failed + cmocka_run_group_tests(busy, NULL, NULL);
 }

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Runs of several processes (--ranks): the bits of one process, signals, refusals, deaths, logs, strangers.
 
-usage: test_program_ranks.py PROGRAM      prints TAP
+usage: test_program_ranks.py PROGRAM [EARLY_END]      prints TAP; EARLY_END: preload/early_end.c
 
 Signals arrive in the middle of a run: its output goes through a pipe of one page, which the test reads no
 faster than it wants, so that the run can't get far ahead of the line that the test waits for.
@@ -656,6 +656,28 @@ def deaths(bench):
         )
 
 
+def early_deaths(bench):
+    """A rank that ends before it has met the others costs them no time."""
+    if len(sys.argv) < 3:
+        print("# early deaths: the sanitizer has its own preloaded library")
+        return
+    for victim in range(3):
+        os.environ.update({"LD_PRELOAD": sys.argv[2], "TIDE_EARLY_END": str(victim)})
+        begun = time.monotonic()
+        run = bench.run(*tiny(bench, "--sum-groups", 8, "--ranks", 4))
+        seconds = time.monotonic() - begun
+        del os.environ["LD_PRELOAD"], os.environ["TIDE_EARLY_END"]
+        bench.tap.ok(
+            run.status == 1
+            and run.out == ""
+            and run.err == f"tidepool train: rank {victim} was ended by signal 9 (Killed)\n"
+            and seconds < 20
+            and not await_end(),
+            f"rank {victim} is killed at once: all end, one line names it",
+            f"{seconds} s\n{run}",
+        )
+
+
 def pause(bench):
     """A rank that stands still for a while, as on a machine that swaps."""
     straight = Result(bench, "unpaused", 1, *tiny(bench, steps=STEPS))
@@ -1075,6 +1097,7 @@ def main():
             refusals,
             refused_logs,
             deaths,
+            early_deaths,
             pause,
             stopped,
             outputs,

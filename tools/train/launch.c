@@ -5,6 +5,7 @@
 
 #include <arpa/inet.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -31,6 +32,7 @@ typedef struct launch {
     uint32_t ranks, running;
     child *children; /* by rank */
     int listener;
+    int give_up[2]; /* a pipe: the ranks', and this process's until a rank ends */
     uint16_t port;
     char token[2 * TOKEN_BYTES + 1];
     double failed_s; /* when a rank was first seen to have failed; 0: none has */
@@ -77,7 +79,7 @@ static tide_status read_number(const char *name, unsigned long most, unsigned lo
 tide_status tide_launch_read(tide_comm_socket_options *options)
 {
     static char token[2 * TOKEN_BYTES + 1];
-    unsigned long rank = 0, ranks = 0, port = 0, listener = 0;
+    unsigned long rank = 0, ranks = 0, port = 0, listener = 0, give_up = 0;
     const char *secret = getenv("TIDEPOOL_TOKEN");
     tide_status status = read_number("TIDEPOOL_RANK", TIDE_RANKS_MAX - 1, &rank);
     if (status == TIDE_OK)
@@ -86,6 +88,8 @@ tide_status tide_launch_read(tide_comm_socket_options *options)
         status = read_number("TIDEPOOL_PORT", UINT16_MAX, &port);
     if (status == TIDE_OK && getenv("TIDEPOOL_LISTENER") != NULL)
         status = read_number("TIDEPOOL_LISTENER", 1UL << 20, &listener);
+    if (status == TIDE_OK && getenv("TIDEPOOL_GIVE_UP") != NULL)
+        status = read_number("TIDEPOOL_GIVE_UP", 1UL << 20, &give_up);
     if (status != TIDE_OK)
         return status;
     if (secret == NULL || ranks < 2 || rank >= ranks)
@@ -98,6 +102,7 @@ tide_status tide_launch_read(tide_comm_socket_options *options)
                                           .ranks = (uint32_t)ranks,
                                           .port = (uint16_t)port,
                                           .listener = (int)listener,
+                                          .give_up = (int)give_up,
                                           .token = token};
     return TIDE_OK;
 }
@@ -127,6 +132,23 @@ static tide_status listen_here(launch *l)
     return TIDE_OK;
 }
 
+static tide_status make_pipe(launch *l)
+{
+    if (pipe(l->give_up) != 0) {
+        l->give_up[0] = l->give_up[1] = -1;
+        return tide_fail(TIDE_ERROR_IO, "no pipe to the ranks: %s", strerror(errno));
+    }
+    (void)fcntl(l->give_up[1], F_SETFD, FD_CLOEXEC);
+    return TIDE_OK;
+}
+
+static void close_one(int *fd)
+{
+    if (*fd >= 0)
+        close(*fd);
+    *fd = -1;
+}
+
 static void set_number(const char *name, unsigned long number)
 {
     char text[32];
@@ -144,6 +166,7 @@ static void become(const launch *l, uint32_t rank, pid_t parent, char **words)
     set_number("TIDEPOOL_RANKS", l->ranks);
     set_number("TIDEPOOL_PORT", l->port);
     setenv("TIDEPOOL_TOKEN", l->token, 1);
+    set_number("TIDEPOOL_GIVE_UP", (unsigned long)l->give_up[0]);
     if (rank == 0)
         set_number("TIDEPOOL_LISTENER", (unsigned long)l->listener);
     else
@@ -196,6 +219,7 @@ static void note_end(launch *l, pid_t pid, int how)
             continue;
         of->status = WIFEXITED(how) ? WEXITSTATUS(how) : TIDE_EXIT_FAILURE;
         l->running--;
+        close_one(&l->give_up[1]);
         if (WIFSIGNALED(how))
             fprintf(stderr, "tidepool train: rank %u was ended by signal %d (%s)\n", rank, WTERMSIG(how),
                     strsignal(WTERMSIG(how)));
@@ -259,16 +283,20 @@ static int run(launch *l, char **words)
     if (status == TIDE_OK)
         status = listen_here(l);
     if (status == TIDE_OK)
+        status = make_pipe(l);
+    if (status == TIDE_OK)
         status = start(l, words);
-    if (l->listener >= 0)
-        close(l->listener);
+    close_one(&l->listener);
+    close_one(&l->give_up[0]);
     wait_for_all(l, &awaited);
+    close_one(&l->give_up[1]);
     return status == TIDE_OK ? exit_status(l) : tide_command_failed("tidepool train", status);
 }
 
 int tide_launch_ranks(uint32_t ranks, int count, char *const *arguments)
 {
-    launch l = {.ranks = ranks, .listener = -1, .children = calloc(ranks, sizeof *l.children)};
+    launch l = {
+        .ranks = ranks, .listener = -1, .give_up = {-1, -1}, .children = calloc(ranks, sizeof *l.children)};
     char **words = calloc((size_t)count + 3, sizeof *words);
     int result = TIDE_EXIT_FAILURE;
     if (l.children != NULL && words != NULL) {

@@ -689,10 +689,12 @@ static bool rank_0_is_lost(void)
 static int failure_print(const train_run *run, tide_status status)
 {
     const bool begun = run->progress.out != NULL, alone = run->ranks.comm == NULL;
-    if (run->ranks.rank == 0 || alone)
+    if (run->ranks.given_up)
+        return TIDE_EXIT_FAILURE;
+    if (run->ranks.rank == 0)
         return tide_command_failed(command_name, status);
     fflush(stdout);
-    if (begun || rank_0_is_lost())
+    if (alone || begun || rank_0_is_lost())
         fprintf(stderr, "%s%s\n", run->ranks.name, tide_message());
     return status == TIDE_ERROR_ARGUMENT ? TIDE_EXIT_USAGE : TIDE_EXIT_FAILURE;
 }

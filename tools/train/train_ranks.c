@@ -9,6 +9,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <math.h>
+#include <poll.h>
 #include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -129,6 +130,12 @@ static tide_status read_place(const tide_train_settings *settings, tide_rank_pla
     return TIDE_OK;
 }
 
+static bool is_given_up(int descriptor)
+{
+    struct pollfd news = {.fd = descriptor > 0 ? descriptor : -1, .events = POLLIN};
+    return poll(&news, 1, 0) > 0;
+}
+
 tide_status tide_train_ranks_join(const tide_train_settings *settings, tide_train_ranks *ranks)
 {
     tide_comm_socket_options options;
@@ -154,6 +161,9 @@ tide_status tide_train_ranks_join(const tide_train_settings *settings, tide_trai
     /* without logs all ranks write to the same terminal */
     options.tell = options.rank == 0 || settings->log_folder != NULL ? tell_line : NULL;
     tide_status status = tide_comm_socket_create(&options, &ranks->comm);
+    ranks->given_up = status != TIDE_OK && is_given_up(options.give_up);
+    if (options.give_up > 0)
+        close(options.give_up);
     if (status == TIDE_OK) /* only now, since the others learn why it fails */
         status = redirect(settings->log_folder, options.rank);
     tide_comm_doing(ranks->comm, TIDE_PHASE_READING, "prepares its run");

@@ -29,6 +29,7 @@ typedef struct tide_train_ranks {
     uint32_t beside;       /* of these, the ranks that may use this one's processors, itself included */
     tide_comm *comm;       /* NULL: a run by itself */
     char name[96];         /* "rank 3 (host b): "; "" for a run by itself */
+    bool given_up;         /* another rank has ended before all had met, and its failure is printed */
     bool threads_differ;   /* so that results are not those of one rank */
     tide_narrow_rank narrow;
     tide_rank_news *news; /* [ranks] of the last exchange */
