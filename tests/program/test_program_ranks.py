@@ -513,6 +513,8 @@ def refusals(bench):
         "--log-dir",
         bench.folder,
     )
+    for option, value in (("--master", "10.9.9.9"), ("--port", 77)):
+        refused(bench, f"{option} for ranks of our own", 2, f"{option} is for ranks", *two, option, value)
     refused(bench, "missing data", 1, "nowhere", *tiny(bench, data=missing), "--ranks", 4)
     refused(
         bench,
