@@ -287,7 +287,7 @@ def resume_elsewhere(bench):
 
 
 def logs(folder):
-    return {path.name: path.read_text() for path in sorted(folder.iterdir())}
+    return {path.name: path.read_text() for path in sorted(folder.glob("*"))}
 
 
 def stops(bench):
@@ -536,7 +536,8 @@ def refused_logs(bench):
     folder, missing, trace = bench.folder / "own", bench.folder / "missing", bench.folder / "own" / "trace"
     folder.mkdir()
     two = tiny(bench, "--sum-groups", 2, "--ranks", 2)
-    refused(bench, "a log folder that is not there", 1, f"{missing}/rank-1.log", *two, "--log-dir", missing)
+    deep = missing / "logs"
+    refused(bench, "a deep log folder", 1, f"--log-dir {deep}: can't be created", *two, "--log-dir", deep)
     for name in ("rank-1.log", "trace.rank-0", "trace.rank-1", "trace.rank-1.step-2"):
         data = folder / name
         data.write_bytes(bench.text.read_bytes())
@@ -686,7 +687,6 @@ def pause(bench):
 
 def outputs(bench):
     folder, trace, metrics = bench.folder / "logs", bench.folder / "trace", bench.folder / "once.jsonl"
-    folder.mkdir()
     run = bench.run(
         *tiny(
             bench,

@@ -12,9 +12,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
-/* Send this rank's lines to a file in the folder, or those of ranks other than 0 to nowhere. */
+/* Send the lines of a rank other than 0 to a file in the folder, which is created if it is missing, or to
+ * nowhere. */
 static tide_status redirect(const char *log_folder, uint32_t rank)
 {
     char path[4096];
@@ -26,6 +28,8 @@ static tide_status redirect(const char *log_folder, uint32_t rank)
         return tide_fail(TIDE_ERROR_ARGUMENT, "--log-dir %.100s...: its path is too long", log_folder);
     if (rank == 0) /* which prints to the terminal */
         return TIDE_OK;
+    if (log_folder != NULL && mkdir(log_folder, 0777) != 0 && errno != EEXIST)
+        return tide_fail(TIDE_ERROR_IO, "--log-dir %s: can't be created: %s", log_folder, strerror(errno));
     const int file = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
     if (file < 0)
         return tide_fail(TIDE_ERROR_IO, "%s can't be written: %s", path, strerror(errno));
