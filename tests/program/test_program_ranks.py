@@ -740,7 +740,7 @@ def outputs(bench):
         list(told) == ["rank-1.log", "rank-2.log", "rank-3.log"]
         and all(
             "where every byte goes" in text
-            and "validation after step 3" in text
+            and re.search(r"^validation after step 3: loss [\d.]+, perplexity [\d.]+$", text, re.MULTILINE)
             and "sample of 4" in text
             and "export" not in text
             for text in told.values()

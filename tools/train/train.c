@@ -78,7 +78,7 @@ typedef struct train_run {
     uint64_t reported;
     uint64_t lined; /* steps whose line is written */
     /* entropy of the tokens' frequencies in the validation data, which a model should beat; NAN until
-     * computed */
+     * computed, and on ranks other than 0 */
     double unigram;
 } train_run;
 
@@ -360,10 +360,12 @@ static tide_status evaluate(train_run *run)
     if (status != TIDE_OK)
         return status;
     const bool best = tide_train_saves_validated(&run->saves, loss);
-    tide_progress_line(&run->progress,
-                       "validation after step %llu: loss %.4f, perplexity %.2f (unigram entropy %.4f)%s",
-                       (unsigned long long)tide_trainer_state(run->trainer)->step, loss, exp(loss),
-                       run->unigram, best ? ": the best so far" : "");
+    char unigram[48] = "";
+    if (!isnan(run->unigram))
+        snprintf(unigram, sizeof unigram, " (unigram entropy %.4f)", run->unigram);
+    tide_progress_line(&run->progress, "validation after step %llu: loss %.4f, perplexity %.2f%s%s",
+                       (unsigned long long)tide_trainer_state(run->trainer)->step, loss, exp(loss), unigram,
+                       best ? ": the best so far" : "");
     return TIDE_OK;
 }
 
