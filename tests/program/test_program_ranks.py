@@ -753,11 +753,14 @@ def outputs(bench):
     for name in traces:
         summary = Run([bench.program, "trace", "summary", str(bench.folder / name)])
         bench.tap.ok(summary.status == 0 and summary.err == "", f"{name} can be read", summary)
-    run = bench.run(*tiny(bench, "--ranks", 2, "--log-dir", folder, steps=1))
+    run = bench.run(*tiny(bench, "--ranks", 2, "--log-dir", folder, "--checks", "on", steps=1))
     bench.tap.ok(
         run.status == 0 and "step 1/1" not in run.err and "6 steps" not in logs(folder)["rank-1.log"],
         "a new run replaces them",
         run,
+    )
+    bench.tap.ok(
+        run.out.count("a use after eviction does not fault") == 1, "its head says which check it lacks", run
     )
     (bench.folder / "full.rank-1").symlink_to("/dev/full")
     run = one_line(

@@ -68,6 +68,8 @@ static void run_print(const tide_train_head *head, FILE *out)
                 head->threads_differ
                     ? "; their numbers of threads differ, so results may differ from one rank's in last bits"
                     : "");
+    if (plan->ranks > 1 && head->settings->checks)
+        fprintf(out, "--checks on: with several ranks a use after eviction does not fault\n");
     if (head->freeze[0] != '\0')
         fprintf(out, "frozen: tensors named %s\n", head->freeze);
     const tide_train_settings *settings = head->settings;

@@ -164,7 +164,8 @@ static const tide_option options[] = {
 
     {.help = "checks (host device), for debugging; they cost time"},
     {.name = "--checks", .kind = TIDE_OPTION_SWITCH, .offset = AT(checks), .value = "off",
-     .help = "prove every ordering between streams, make a use after eviction fault, name the chunk in a fault"},
+     .help = "prove every ordering between streams, make a use after eviction fault (with one rank), name "
+             "the chunk in a fault"},
     {.name = "--delays", .kind = TIDE_OPTION_COUNT, .offset = AT(delays), .metavar = "SEED", .least = 1,
      .most = 9007199254740992.0, .value_help = "none",
      .help = "stretch every stream at random"},
