@@ -162,6 +162,10 @@ def ranks_stand_side_by_side(bench):
     bench.ok("2 of 3 ranks\n" in some, "ranks: some of them", some)
     other = bench.command(paths[2], paths[2])
     bench.ok(other.returncode == 2 and "both of rank 2" in other.stderr, "ranks: one twice is refused", other)
+    again = waiting(rank=1, ranks=3, number=2).steps(6).write(bench.folder / "again.trace.rank-1")
+    other = bench.command(paths[2], again, paths[0])
+    bench.ok((other.returncode, other.stderr.count("\n")) == (2, 1) and "1 is of another run" in other.stderr,
+             "ranks: another run's is refused", other)
 
 
 def rows_are_cut_between_words(bench):

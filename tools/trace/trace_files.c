@@ -29,6 +29,10 @@ static tide_status ranks_check(const char *command, const tide_traces *traces)
             return tide_fail(TIDE_ERROR_ARGUMENT,
                              "%s: %s and %s are no ranks of one run (to compare runs: tidepool trace diff)",
                              command, one->path, other->path);
+        if (one->run != other->run)
+            return tide_fail(TIDE_ERROR_ARGUMENT,
+                             "%s: %s is of another run than %s (to compare runs: tidepool trace diff)",
+                             command, other->path, one->path);
         if (one->rank == other->rank)
             return tide_fail(TIDE_ERROR_ARGUMENT, "%s: %s and %s are both of rank %u", command, one->path,
                              other->path, one->rank);

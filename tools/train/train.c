@@ -177,7 +177,7 @@ static tide_status trace_begin(train_run *run)
     if (tide_train_settings_predict(&run->settings))
         machine = run->prediction.machine.profile.name;
     return tide_train_trace_begin(run->trace, &run->settings, &run->options, run->trainer, run->freeze,
-                                  machine);
+                                  machine, run->ranks.run);
 }
 
 /* Copies the model's config.json and tokenizer beside the checkpoints, for later exports of them. A run that

@@ -13,6 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 /* Send the lines of a rank other than 0 to a file in the folder, which is created if it is missing, or to
@@ -52,6 +53,15 @@ static tide_status count_neighbours(tide_train_ranks *ranks, const char *host)
         ranks->on_this_host += all[rank] == mine;
     free(all);
     return status;
+}
+
+/* Rank 0's time, in microseconds since 1970, is the run's number. */
+static tide_status number_run(tide_train_ranks *ranks)
+{
+    struct timespec now = {.tv_sec = 0};
+    (void)clock_gettime(CLOCK_REALTIME, &now);
+    ranks->run = (uint64_t)now.tv_sec * 1000000 + (uint64_t)now.tv_nsec / 1000;
+    return tide_comm_broadcast(ranks->comm, &ranks->run, sizeof ranks->run);
 }
 
 /* On the communicator's thread. */
@@ -115,6 +125,8 @@ tide_status tide_train_ranks_join(const tide_train_settings *settings, tide_trai
     if (status == TIDE_OK) /* only now, since the others learn why it fails */
         status = redirect(settings->log_folder, options.rank);
     tide_comm_doing(ranks->comm, TIDE_PHASE_READING, "prepares its run");
+    if (status == TIDE_OK)
+        status = number_run(ranks);
     return status == TIDE_OK ? count_neighbours(ranks, host) : status;
 }
 
