@@ -45,6 +45,7 @@ typedef struct tide_trace_head {
     const tide_pool_plan *plan;
     const char *machine;   /* the machine's name */
     uint64_t steps_before; /* steps before this run resumed; the pool counts only its own */
+    uint64_t run;          /* of several ranks: a number that they share with no other run */
 } tide_trace_head;
 
 /* Open the file without changing its content, and make the ring. IO names the path; NO_MEMORY. */

@@ -51,6 +51,8 @@ static tide_status first_line(head_writer *it, uint64_t keep_steps)
     tide_json_text(line, "tidepool", it->head->version);
     tide_json_count(line, "rank", tide_comm_rank(options->ranks.comm));
     tide_json_count(line, "ranks", tide_comm_ranks(options->ranks.comm));
+    if (tide_comm_ranks(options->ranks.comm) > 1)
+        tide_json_count(line, "run", it->head->run);
     tide_json_text(line, "device", tide_device_factory_is_null(options->device) ? "null" : options->device);
     tide_json_text(line, "dtype", tide_dtype_name(it->packing->description->dtype));
     tide_json_count(line, "chunk_bytes", plan->chunk_bytes);

@@ -98,6 +98,7 @@ typedef struct tide_trace_model {
     const char *path;
     const char *version, *device;
     uint32_t rank, ranks;
+    uint64_t run; /* the same in all traces of a run of several ranks; 0: a run of one */
     tide_dtype dtype;
     uint64_t chunk_bytes, device_memory_bytes, host_memory_bytes, region_bytes, trace_steps;
     uint32_t device_slots, host_slots;

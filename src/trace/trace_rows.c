@@ -67,6 +67,8 @@ void tide_trace_read_first(tide_trace_reader *reader)
     model->version = tide_scan_text(&reader->scan, "tidepool");
     model->rank = small(reader, "rank");
     model->ranks = small(reader, "ranks");
+    if (model->ranks > 1)
+        model->run = count(reader, "run");
     model->device = tide_scan_text(&reader->scan, "device");
     model->dtype = (tide_dtype)tide_scan_word(scan, "dtype", tide_trace_dtype_word);
     model->chunk_bytes = count(reader, "chunk_bytes");

@@ -288,7 +288,7 @@ def resume_elsewhere(bench):
 
 
 def logs(folder):
-    return {path.name: path.read_text() for path in sorted(folder.iterdir())}
+    return {path.name: path.read_text() for path in sorted(folder.glob("*"))}
 
 
 def stops(bench):
@@ -514,6 +514,8 @@ def refusals(bench):
         "--log-dir",
         bench.folder,
     )
+    for option, value in (("--master", "10.9.9.9"), ("--port", 77)):
+        refused(bench, f"{option} for ranks of our own", 2, f"{option} is for ranks", *two, option, value)
     refused(bench, "missing data", 1, "nowhere", *tiny(bench, data=missing), "--ranks", 4)
     refused(
         bench,
@@ -535,7 +537,8 @@ def refused_logs(bench):
     folder, missing, trace = bench.folder / "own", bench.folder / "missing", bench.folder / "own" / "trace"
     folder.mkdir()
     two = tiny(bench, "--sum-groups", 2, "--ranks", 2)
-    refused(bench, "a log folder that is not there", 1, f"{missing}/rank-1.log", *two, "--log-dir", missing)
+    deep = missing / "logs"
+    refused(bench, "a deep log folder", 1, f"--log-dir {deep}: can't be created", *two, "--log-dir", deep)
     for name in ("rank-1.log", "trace.rank-0", "trace.rank-1", "trace.rank-1.step-2"):
         data = folder / name
         data.write_bytes(bench.text.read_bytes())
@@ -718,7 +721,6 @@ def stopped(bench):
 
 def outputs(bench):
     folder, trace, metrics = bench.folder / "logs", bench.folder / "trace", bench.folder / "once.jsonl"
-    folder.mkdir()
     run = bench.run(
         *tiny(
             bench,
@@ -772,7 +774,7 @@ def outputs(bench):
         list(told) == ["rank-1.log", "rank-2.log", "rank-3.log"]
         and all(
             "where every byte goes" in text
-            and "validation after step 3" in text
+            and re.search(r"^validation after step 3: loss [\d.]+, perplexity [\d.]+$", text, re.MULTILINE)
             and "sample of 4" in text
             and "export" not in text
             for text in told.values()
@@ -785,11 +787,14 @@ def outputs(bench):
     for name in traces:
         summary = Run([bench.program, "trace", "summary", str(bench.folder / name)])
         bench.tap.ok(summary.status == 0 and summary.err == "", f"{name} can be read", summary)
-    run = bench.run(*tiny(bench, "--ranks", 2, "--log-dir", folder, steps=1))
+    run = bench.run(*tiny(bench, "--ranks", 2, "--log-dir", folder, "--checks", "on", steps=1))
     bench.tap.ok(
         run.status == 0 and "step 1/1" not in run.err and "6 steps" not in logs(folder)["rank-1.log"],
         "a new run replaces them",
         run,
+    )
+    bench.tap.ok(
+        run.out.count("a use after eviction does not fault") == 1, "its head says which check it lacks", run
     )
     (bench.folder / "full.rank-1").symlink_to("/dev/full")
     run = one_line(

@@ -351,8 +351,8 @@ def ranks(bench):
         found = trace_schema.sums(lines)
         wrong = [f"step {step}: {text}" for step, (sums, line) in found.items()
                  for text in trace_schema.differences(sums, line)]
-        told = (lines[0]["rank"], lines[0]["ranks"], sorted(found))
-        bench.tap.ok(told == (rank, 2, list(range(1, 7))) and not wrong,
+        told = (lines[0]["rank"], lines[0]["ranks"], lines[0]["run"], sorted(found))
+        bench.tap.ok(told == (rank, 2, all_lines[0][0]["run"], list(range(1, 7))) and not wrong,
                      f"ranks: what happened on rank {rank} adds up", wrong or sorted(found))
         slowest.append([(line["slowest_rank"], line["slowest_step_seconds"])
                         for line in lines if next(iter(line)) == "step"])
@@ -363,6 +363,12 @@ def ranks(bench):
                  "ranks: some stalls are for peers", waited[:3])
     told = [text for text in files[0].read_text().splitlines() if text.startswith('{"step"')]
     bench.tap.ok(told == metrics.read_text().splitlines(), "ranks: rank 0 writes the metrics", told[:1])
+    before = files[1].rename(bench.folder / "before.rank-1")
+    run = bench.run(*options)
+    summary = subprocess.run([bench.program, "trace", "summary", files[0], before], capture_output=True,
+                             text=True, check=False)
+    bench.tap.ok(run.status == 0 and summary.returncode == 2 and "is of another run" in summary.stderr,
+                 "ranks: a trace of a run before, with the same options, is refused", f"{run}\n{summary}")
 
 
 def left_alone(bench):

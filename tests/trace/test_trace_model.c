@@ -200,18 +200,22 @@ static void metrics_lines_of_all_versions_are_read(void **unused)
     }
 }
 
-/* Since version 3 a line of several ranks names the slowest. */
-static void the_slowest_rank_is_read_in_a_trace_of_several(void **unused)
+/* The first line of several ranks has the run's number, and since version 3 each step names the slowest. */
+static void a_trace_of_several_ranks_has_the_run_and_the_slowest_rank(void **unused)
 {
     static const char end[] = "\"skipped\":0}\n", more[] = "\"skipped\":0,\"slowest_rank\":1,"
                                                            "\"slowest_step_seconds\":0.5}\n";
     char *text = strdup(TRACE_FIRST TRACE_TABLES TRACE_STEP_1 TRACE_STEP_OF(
         "1", "3", "\"learned_tokens\":60,", "\"stall_peer_seconds\":1e-06,"));
-    char *ranks = strstr(text, "\"ranks\":1"), longer[16384];
+    static const char one[] = "\"ranks\":1,", two[] = "\"ranks\":2,\"run\":77,";
+    const char *ranks = strstr(text, one);
+    char longer[16384];
     assert_non_null(ranks);
-    ranks[strlen("\"ranks\":")] = '2';
-    snprintf(longer, sizeof longer, "%.*s%s", (int)(strlen(text) - strlen(end)), text, more);
+    const char *behind = ranks + strlen(one);
+    snprintf(longer, sizeof longer, "%.*s%s%.*s%s", (int)(ranks - text), text, two,
+             (int)(strlen(behind) - strlen(end)), behind, more);
     read_text(longer);
+    assert_int_equal(model->run, 77);
     assert_int_equal(model->steps[0].slowest_rank, 1);
     assert_float_equal(model->steps[0].slowest_seconds, 0.5, 1e-12);
     free(text);
@@ -688,7 +692,7 @@ int main(void)
         cmocka_unit_test_teardown(events_stand_in_order_of_time_and_equals_in_order_of_lines, forget),
         cmocka_unit_test_teardown(a_step_is_its_line_and_knows_its_pass, forget),
         cmocka_unit_test_teardown(metrics_lines_of_all_versions_are_read, forget),
-        cmocka_unit_test_teardown(the_slowest_rank_is_read_in_a_trace_of_several, forget),
+        cmocka_unit_test_teardown(a_trace_of_several_ranks_has_the_run_and_the_slowest_rank, forget),
         cmocka_unit_test_teardown(blanks_between_members_are_allowed, forget),
         cmocka_unit_test_teardown(a_step_is_whole_if_all_of_its_events_are_there, forget),
         cmocka_unit_test_teardown(what_was_told_of_a_step_before_it_was_given_up_counts_for_none, forget),

@@ -410,7 +410,7 @@ class Case(Cases):
         Run().steps(2).write(self.folder / "alone.trace")
         for name, files, reason in (
                 ("one rank twice", [paths[1], paths[0], paths[1]], "are both of rank 1"),
-                ("ranks of other runs", [paths[1], self.folder / "other.trace"], "are no ranks of one run"),
+                ("ranks of other runs", [paths[1], self.folder / "other.trace"], "is of another run"),
                 ("runs of one rank", [self.folder / "alone.trace"] * 2, "are no ranks of one run"),
                 ("a rank's trace as output", [paths[0], out], "name another")):
             before = out.read_bytes()

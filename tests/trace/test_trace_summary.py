@@ -162,6 +162,18 @@ def ranks_stand_side_by_side(bench):
     bench.ok("2 of 3 ranks\n" in some, "ranks: some of them", some)
     other = bench.command(paths[2], paths[2])
     bench.ok(other.returncode == 2 and "both of rank 2" in other.stderr, "ranks: one twice is refused", other)
+    again = waiting(rank=1, ranks=3, number=2).steps(6).write(bench.folder / "again.trace.rank-1")
+    other = bench.command(paths[2], again, paths[0])
+    told = f"{again} (of 3 ranks) is of another run" in other.stderr
+    bench.ok((other.returncode, other.stderr.count("\n"), told) == (2, 1, True),
+             "ranks: another run's is refused", other)
+    for rank in range(2):
+        waiting(rank=rank, ranks=2, number=3).steps(6).write(paths[rank])
+    other = bench.command(*paths, again)
+    left = f"{again} (of 3 ranks), {paths[2]} (of 3 ranks)"
+    told = f"summary: {left} are of another run than {paths[0]} (of 2 ranks)\n"
+    bench.ok(other.returncode == 2 and other.stderr == "tidepool trace " + told,
+             "ranks: those that a run of more ranks has left are named", other)
 
 
 def rows_are_cut_between_words(bench):

@@ -67,13 +67,14 @@ class Run:
     waits_inside: ops begin when they are requested and wait for their chunks inside their spans
     split_stalls: one stall per command that an op waits for, instead of one for all
     rank, ranks: of several ranks this one; ranks 0: as many as needed
+    number: the run's, of several ranks
     slowest: (rank, seconds), the slowest rank of each step
     """
 
     def __init__(self, chunks=4, device_slots=2, host_slots=None, link=1000, host_link=None, op_ns=1500, update_ns=400,
                  slices=1, slow_op=None, settings=(), rank=0, bytes_of_chunk=4096, params_of_chunk=1, prefetch=True,
                  eviction_ns=0, map_ns=10, works=(("data", 100), ), activations=0, first_step=1, waits_inside=False,
-                 split_stalls=False, ranks=0, slowest=(0, 1e-6)):
+                 split_stalls=False, ranks=0, slowest=(0, 1e-6), number=1):
         self.chunks, self.device_slots = chunks, device_slots
         self.host_slots = host_slots or 2 * chunks + (activations or slices)
         self.link, self.host_link, self.op_ns, self.update_ns = link, host_link or link, op_ns, update_ns
@@ -81,6 +82,7 @@ class Run:
         self.params_of_chunk, self.prefetch, self.eviction_ns, self.map_ns = params_of_chunk, prefetch, eviction_ns, map_ns
         self.ranks = ranks or rank + 1
         self.slowest = slowest if self.ranks > 1 else ()
+        self.number = {"run": number} if self.ranks > 1 else {}
         self.works, self.activations, self.split_stalls = works, activations, split_stalls
         self.settings = dict({"model": "fixture", "steps": "9", "trace": str(id(self))}, **dict(settings))
         self.lines, self.events = [], []
@@ -104,8 +106,9 @@ class Run:
     # ---- tables ----
 
     def tables(self):
-        self.add("trace", trace=3, tidepool="0.1.0", rank=self.rank, ranks=self.ranks, device="null", dtype="bf16",
-                 chunk_bytes=self.bytes_of_chunk, device_slots=self.device_slots, host_slots=self.host_slots,
+        self.add("trace", trace=3, tidepool="0.1.0", rank=self.rank, ranks=self.ranks, **self.number,
+                 device="null", dtype="bf16", chunk_bytes=self.bytes_of_chunk,
+                 device_slots=self.device_slots, host_slots=self.host_slots,
                  device_memory_bytes=self.device_slots * self.bytes_of_chunk + 1024,
                  host_memory_bytes=self.host_slots * self.bytes_of_chunk, region_bytes=1024, trace_steps=8)
         for name, value in self.settings.items():

@@ -78,7 +78,7 @@ typedef struct train_run {
     uint64_t reported;
     uint64_t lined; /* steps whose line is written */
     /* entropy of the tokens' frequencies in the validation data, which a model should beat; NAN until
-     * computed */
+     * computed, and on ranks other than 0 */
     double unigram;
 } train_run;
 
@@ -177,7 +177,7 @@ static tide_status trace_begin(train_run *run)
     if (tide_train_settings_predict(&run->settings))
         machine = run->prediction.machine.profile.name;
     return tide_train_trace_begin(run->trace, &run->settings, &run->options, run->trainer, run->freeze,
-                                  machine);
+                                  machine, run->ranks.run);
 }
 
 /* Copies the model's config.json and tokenizer beside the checkpoints, for later exports of them. A run that
@@ -365,10 +365,12 @@ static tide_status evaluate(train_run *run)
         return status;
     tide_comm_doing(run->ranks.comm, TIDE_PHASE_SAVING, "writes its lines");
     const bool best = tide_train_saves_validated(&run->saves, loss);
-    tide_progress_line(&run->progress,
-                       "validation after step %llu: loss %.4f, perplexity %.2f (unigram entropy %.4f)%s",
-                       (unsigned long long)tide_trainer_state(run->trainer)->step, loss, exp(loss),
-                       run->unigram, best ? ": the best so far" : "");
+    char unigram[48] = "";
+    if (!isnan(run->unigram))
+        snprintf(unigram, sizeof unigram, " (unigram entropy %.4f)", run->unigram);
+    tide_progress_line(&run->progress, "validation after step %llu: loss %.4f, perplexity %.2f%s%s",
+                       (unsigned long long)tide_trainer_state(run->trainer)->step, loss, exp(loss), unigram,
+                       best ? ": the best so far" : "");
     return TIDE_OK;
 }
 

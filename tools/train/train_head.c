@@ -71,6 +71,8 @@ static void run_print(const tide_train_head *head, FILE *out)
     if (head->narrow->threads > 0)
         fprintf(out, "warning: rank %u has %u threads, but may use %s only\n", head->narrow->rank,
                 head->narrow->threads, tide_count_noun(head->narrow->processors, "processor", parts));
+    if (plan->ranks > 1 && head->settings->checks)
+        fprintf(out, "--checks on: with several ranks a use after eviction does not fault\n");
     if (head->freeze[0] != '\0')
         fprintf(out, "frozen: tensors named %s\n", head->freeze);
     const tide_train_settings *settings = head->settings;

@@ -144,8 +144,7 @@ static tide_status ranks_check(const tide_train_settings *settings, const bool *
             TIDE_ERROR_ARGUMENT,
             "tidepool train: --zero-stage %u is not built yet; 0, in which every rank has all, is",
             ranks->zero_stage);
-    static const char *const of_ranks[] = {"--collective-timeout", "--log-dir", "--master",
-                                           "--network-bandwidth", "--port"};
+    static const char *const of_ranks[] = {"--collective-timeout", "--log-dir", "--network-bandwidth"};
     for (size_t i = 0; i < sizeof of_ranks / sizeof of_ranks[0]; i++)
         if (settings->ranks == 1 && was_given(given, of_ranks[i]))
             return tide_fail(
@@ -266,17 +265,23 @@ static tide_status weights_defaults(tide_train_settings *settings, const bool gi
 }
 
 /* If another launcher has started this process, it says how many ranks there are, unless --ranks 1 asks for a
- * run of this process alone. */
-static tide_status ranks_find(tide_train_settings *settings, bool ranks_given)
+ * run of this process alone. Only a launcher's ranks use --master and --port. */
+static tide_status ranks_find(tide_train_settings *settings, const bool *given)
 {
     tide_rank_place place;
-    if (ranks_given && settings->ranks == 1)
+    if (was_given(given, "--ranks") && settings->ranks == 1)
         return TIDE_OK;
     const tide_status status =
         tide_rank_place_find(tide_rank_variable, NULL, settings->master, settings->port, &place);
+    const bool unused = was_given(given, "--master") || was_given(given, "--port");
+    if (status == TIDE_OK && place.launcher == NULL && unused)
+        return tide_fail(TIDE_ERROR_ARGUMENT,
+                         "tidepool train: %s is for ranks that torchrun, mpirun or srun start; those of "
+                         "--ranks are all on this machine",
+                         was_given(given, "--master") ? "--master" : "--port");
     if (status != TIDE_OK || place.ranks == 1)
         return status;
-    if (ranks_given && place.ranks != settings->ranks)
+    if (was_given(given, "--ranks") && place.ranks != settings->ranks)
         return tide_fail(TIDE_ERROR_ARGUMENT, "tidepool train: --ranks %u, but %s has started %u",
                          settings->ranks, place.launcher, place.ranks);
     settings->ranks = place.ranks;
@@ -294,7 +299,7 @@ tide_status tide_train_settings_parse(int count, char *const *arguments, tide_tr
     parsed.given = tide_train_settings_given(table, given);
     if (!was_given(given, "--eval-every"))
         parsed.eval_every = parsed.trainer.epochs > 0 ? TIDE_TRAIN_EVAL_EPOCHS : EVAL_EVERY_DEFAULT;
-    status = ranks_find(&parsed, was_given(given, "--ranks"));
+    status = ranks_find(&parsed, given);
     if (status == TIDE_OK)
         status = weights_defaults(&parsed, given);
     if (status == TIDE_OK)

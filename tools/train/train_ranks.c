@@ -14,9 +14,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
-/* Send this rank's lines to a file in the folder, or those of ranks other than 0 to nowhere. */
+/* Send the lines of a rank other than 0 to a file in the folder, which is created if it is missing, or to
+ * nowhere. */
 static tide_status redirect(const char *log_folder, uint32_t rank)
 {
     char path[4096];
@@ -28,6 +31,8 @@ static tide_status redirect(const char *log_folder, uint32_t rank)
         return tide_fail(TIDE_ERROR_ARGUMENT, "--log-dir %.100s...: its path is too long", log_folder);
     if (rank == 0) /* which prints to the terminal */
         return TIDE_OK;
+    if (log_folder != NULL && mkdir(log_folder, 0777) != 0 && errno != EEXIST)
+        return tide_fail(TIDE_ERROR_IO, "--log-dir %s: can't be created: %s", log_folder, strerror(errno));
     const int file = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
     if (file < 0)
         return tide_fail(TIDE_ERROR_IO, "%s can't be written: %s", path, strerror(errno));
@@ -96,6 +101,15 @@ static tide_status agree(const tide_train_ranks *ranks, const tide_train_setting
                     tide_fail(TIDE_ERROR_PEER, "rank %u has another %s than rank 0", rank, parts[i].name);
     free(all);
     return status;
+}
+
+/* Rank 0's time, in microseconds since 1970, is the run's number. */
+static tide_status number_run(tide_train_ranks *ranks)
+{
+    struct timespec now = {.tv_sec = 0};
+    (void)clock_gettime(CLOCK_REALTIME, &now);
+    ranks->run = (uint64_t)now.tv_sec * 1000000 + (uint64_t)now.tv_nsec / 1000;
+    return tide_comm_broadcast(ranks->comm, &ranks->run, sizeof ranks->run);
 }
 
 /* On the communicator's thread. */
@@ -169,6 +183,8 @@ tide_status tide_train_ranks_join(const tide_train_settings *settings, tide_trai
     tide_comm_doing(ranks->comm, TIDE_PHASE_READING, "prepares its run");
     if (status == TIDE_OK)
         status = agree(ranks, settings);
+    if (status == TIDE_OK)
+        status = number_run(ranks);
     return status == TIDE_OK ? count_neighbours(ranks, host) : status;
 }
 

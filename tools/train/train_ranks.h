@@ -27,6 +27,7 @@ typedef struct tide_train_ranks {
     uint32_t rank, ranks;  /* 0 of 1: a run by itself */
     uint32_t on_this_host; /* ranks, this one included */
     uint32_t beside;       /* of these, the ranks that may use this one's processors, itself included */
+    uint64_t run;          /* a number that the ranks of this run share with no other run */
     tide_comm *comm;       /* NULL: a run by itself */
     char name[96];         /* "rank 3 (host b): "; "" for a run by itself */
     bool given_up;         /* another rank has ended before all had met, and its failure is printed */

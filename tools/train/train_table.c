@@ -112,7 +112,8 @@ static const tide_option options[] = {
      .metavar = "SIZE/s", .least = 65536, .most = 1e15, .value_help = "no limit",
      .help = "how fast each rank sends gradients at most, to try out a slow network"},
     {.name = "--log-dir", .kind = TIDE_OPTION_TEXT, .offset = AT(log_folder), .metavar = "DIR",
-     .help = "with --ranks: rank R's lines go to DIR/rank-R.log; those of rank 0 are printed"},
+     .help = "with --ranks: the lines of each rank R above 0 go to DIR/rank-R.log, those of rank 0 are "
+             "printed; DIR is created if it is missing"},
     {.name = "--collective-timeout", .kind = TIDE_OPTION_COUNT32, .offset = AT(collective_timeout_seconds),
      .metavar = "SECONDS", .least = 1, .most = 1000000, .value = "60",
      .help = "with --ranks: how long a rank waits in a collective for one that computes or that it hears "
@@ -163,7 +164,8 @@ static const tide_option options[] = {
 
     {.help = "checks (host device), for debugging; they cost time"},
     {.name = "--checks", .kind = TIDE_OPTION_SWITCH, .offset = AT(checks), .value = "off",
-     .help = "prove every ordering between streams, make a use after eviction fault, name the chunk in a fault"},
+     .help = "prove every ordering between streams, make a use after eviction fault (with one rank), name "
+             "the chunk in a fault"},
     {.name = "--delays", .kind = TIDE_OPTION_COUNT, .offset = AT(delays), .metavar = "SEED", .least = 1,
      .most = 9007199254740992.0, .value_help = "none",
      .help = "stretch every stream at random"},

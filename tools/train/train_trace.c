@@ -89,7 +89,7 @@ tide_status tide_train_trace_open(const tide_train_settings *settings, tide_trac
 
 tide_status tide_train_trace_begin(tide_trace *trace, const tide_train_settings *settings,
                                    const tide_trainer_options *options, tide_trainer *trainer,
-                                   const char *freeze, const char *machine)
+                                   const char *freeze, const char *machine, uint64_t run)
 {
     const tide_trainer_plan *plan = tide_trainer_plan_get(trainer);
     settings_list list = {.count = 0};
@@ -101,6 +101,7 @@ tide_status tide_train_trace_begin(tide_trace *trace, const tide_train_settings 
                                   .options = &options->pool,
                                   .plan = &plan->pool,
                                   .steps_before = tide_trainer_state(trainer)->step,
+                                  .run = run,
                                   .machine = machine != NULL ? machine : tide_kernels_cpu_info()->processor};
     return tide_trace_begin(trace, &head);
 }
