@@ -655,6 +655,30 @@ def deaths(bench):
         )
 
 
+def death_at_first(bench):
+    """Rank 0, which speaks for all before the first step, is killed while it waits for a reader of its
+    metrics."""
+    fifo = bench.folder / "unread"
+    os.mkfifo(fifo)
+    live = Live(bench, *tiny(bench, "--metrics", fifo, "--ranks", 4))
+    deadline, joined = time.monotonic() + GUARD_S, 0
+    while joined < 3 and time.monotonic() < deadline:
+        time.sleep(0.01)
+        # ranks other than 0 print nothing once all have met
+        joined = sum(os.path.realpath(f"/proc/{pid}/fd/1") == "/dev/null" for pid in live.children())
+    live.send(0, signal.SIGKILL)
+    live.end()
+    told = [line for line in live.err.splitlines() if re.search(r"\brank 0 \(\S+\)", line)]
+    bench.tap.ok(
+        live.status == 1
+        and sorted(re.match(r"rank \d", line)[0] for line in told) == ["rank 1", "rank 2", "rank 3"]
+        and len(live.err.splitlines()) == 4
+        and not live.left,
+        "rank 0 is killed before the first step: a line of each other rank names it",
+        live,
+    )
+
+
 def pause(bench):
     """A rank that stands still for a while, as on a machine that swaps."""
     straight = Result(bench, "unpaused", 1, *tiny(bench, steps=STEPS))
@@ -851,6 +875,7 @@ def main():
             refusals,
             refused_logs,
             deaths,
+            death_at_first,
             pause,
             outputs,
             strangers,

@@ -18,6 +18,7 @@
  * step before it ends.
  */
 #include "src/checkpoint/folder.h"
+#include "src/comm/comm.h"
 #include "src/train/metrics.h"
 #include "tools/command.h"
 #include "tools/export/export_options.h"
@@ -672,14 +673,14 @@ static int outputs_close(train_run *run, int exit_status)
 }
 
 /* Prints the failure. Before the first step rank 0 alone prints, for all of them, unless this rank has never
- * met the others. */
+ * met the others, or rank 0 is gone or stopped. */
 static int failure_print(const train_run *run, tide_status status)
 {
     const bool begun = run->progress.out != NULL, alone = run->ranks.comm == NULL;
     if (run->ranks.rank == 0 || alone)
         return tide_command_failed(command_name, status);
     fflush(stdout);
-    if (begun)
+    if (begun || !tide_comm_has_told(run->ranks.comm, 0))
         fprintf(stderr, "%s%s\n", run->ranks.name, tide_message());
     return status == TIDE_ERROR_ARGUMENT ? TIDE_EXIT_USAGE : TIDE_EXIT_FAILURE;
 }
