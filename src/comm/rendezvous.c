@@ -194,8 +194,8 @@ static tide_status try_name(start_state *start, int *listener, bool *again)
     return status;
 }
 
-/* At the timeout the message is that of the last try to which the time did not put an end. A refusal counts more
- * than that nobody listens: rank 0 may have ended since then, without this rank. */
+/* At the timeout the message is that of the last try to which the time did not put an end. A refusal counts
+ * more than a connection that fails, since rank 0 may have ended meanwhile. */
 static tide_status join(start_state *start, int *listener)
 {
     char reason[1024] = "";
