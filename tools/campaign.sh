@@ -179,7 +179,7 @@ done
     cat "$build/rows"
     echo
     ! wants conditions || { grep '^|' "$build/conditions.tap"; echo; }
-    "$program" info | sed 's/^/    /'
+    "$program" info | sed "s|$PWD/||g; s/^/    /"
 } >"$result"
 echo "written to $result"
 [ "$total_failed" -eq 0 ]
