@@ -31,6 +31,8 @@ tide_status tide_trainer_abort(tide_trainer *trainer, tide_status status)
     char message[MESSAGE_BYTES];
     snprintf(message, sizeof message, "%s", tide_message());
     const tide_status aborted = tide_step_abort(trainer->pool);
+    if (aborted == TIDE_ERROR_PEER) /* a pool of several ranks fails for good, which its message says */
+        return tide_fail(status, "%s", message);
     if (aborted == TIDE_OK || (aborted == TIDE_ERROR_STATE && status == TIDE_ERROR_NONFINITE))
         return tide_fail(status, "%s",
                          message); /* the message of NONFINITE says already that the pool is poisoned */

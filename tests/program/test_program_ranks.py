@@ -627,7 +627,8 @@ def deaths(bench):
                 and live.status == 1
                 and starts == [f"rank {rank}" for rank in survivors]
                 and len(lines) == 3
-                and sum(f"rank {victim} was ended by signal 9" in line for line in lines) == 1,
+                and sum(f"rank {victim} was ended by signal 9" in line for line in lines) == 1
+                and "given up" not in live.err,
                 f"{what} is killed: status 1, a line of each other rank names it",
                 live,
             )

@@ -460,6 +460,7 @@ class Case:
                f"not one line each:\n{self.group}")
         expect(any(said.values()), f"no rank says why:\n{self.group}")
         named = [self.names(line) for lines in said.values() for line in lines]
+        expect("given up" not in str(said), f"the line ends with another failure:\n{self.group}")
         expect(any(named), f"no line names rank {self.guilty}:\n{self.group}")
         for name, lines in said.items():
             for line in lines:
