@@ -192,8 +192,11 @@ class Case:
         elif self.moment == "end":
             self.await_output(f"step {SHORT}/")
             time.sleep(self.generator.choice((0, 0.001, 0.005, 0.01)))
-        self.begun = "\nstep " in self.group.out() if 0 not in self.absent else False
+        self.begun = self.is_begun()
         self.addresses |= self.group.sockets()
+
+    def is_begun(self):
+        return 0 not in self.absent and "\nstep " in self.group.out()
 
     def await_output(self, mark):
         self.await_that(lambda: mark in self.group.out())
@@ -303,7 +306,8 @@ class Case:
             self.survivors_end(also=self.victim)
 
     def no_space(self):
-        """The disk of rank 0 is full from some write on, until the run has ended."""
+        """The disk of rank 0 is full from some call on, until the run has ended: that refuses the start, or
+        the last save fails."""
         call = self.generator.choice(("write", "open", "mkdir", "fsync", "rename"))
         first = self.generator.randint(1, SHORT // SAVE_EVERY)
         self.name += f", {call} {first}"
@@ -314,7 +318,10 @@ class Case:
         said = self.group.err(0).splitlines()
         others = [line for rank in range(1, self.ranks) for line in self.group.err(rank).splitlines()]
         good = all(self.group.status(rank) == 1 for rank in range(self.ranks))
-        good = good and len(others) <= self.ranks - 1 and said and "is not saved" in said[-1]
+        if self.is_begun():
+            good = good and len(others) <= self.ranks - 1 and said and "is not saved" in said[-1]
+        else:
+            good = good and len(said) == 1 and not others
         expect(good and all(re.search("can't be|No space", line) for line in said + others),
                f"a full disk:\n{self.group}")
 
@@ -324,7 +331,12 @@ class Case:
         self.name += f", {call} {first}"
         self.faulty_files(f"{call} {errno.ENOSPC} {first} {first} {self.saved}/")
         self.start()
-        self.ends_well(warnings=1)
+        expect(not self.group.wait(BOUND_S), f"ranks run on:\n{self.group}")
+        if self.is_begun():
+            self.ends_well(warnings=1)
+        else:
+            self.begun = False
+            self.survivors_end(also=0)
 
     def faulty_files(self, rule):
         rules = self.folder / "rules"
