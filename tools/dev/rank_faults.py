@@ -143,6 +143,7 @@ class Case:
         self.absent, self.guilty = set(), {victim}
         self.refused = {1}  # statuses of the victim, where that is to end by itself
         self.addresses, self.group = set(), None
+        self.begun = self.had_beats = False  # at the fault: has rank 0 told of a step, and each sent beats?
         self.limits = {}
 
     # ---- options and start ----
