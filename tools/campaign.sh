@@ -1,5 +1,6 @@
 #!/bin/sh
-# Runs the tests that take too long for every change: the same bits in all settings (trainer_matrix), 50 kills,
+# Runs the tests that take too long for every change: the same bits in all settings (trainer_matrix), 50
+# kills, 200 runs of several ranks against one process (ranks), 200 faults of ranks (rank_faults),
 # predictions against real steps and memory, long fuzzing, adversarial delays, faults of CUDA, long random
 # tests of manager, ranks and pool, the GPU's kernels compiled for every architecture, the tests that
 # tools/test.sh leaves out or shortens under sanitizers, and the suite under each condition of
@@ -26,7 +27,7 @@ quick=""
 [ "${1:-}" != --quick ] || { quick=yes; shift; }
 only=""
 [ "${1:-}" != --only ] || { only=,${2:-}, ; shift $(($# > 1 ? 2 : 1)); }
-known="matrix matrix_product crashes files programs plan_check program_plan performance_model manager_random manager_ranks architectures gpu_check on_cuda
+known="matrix matrix_product crashes files ranks rank_faults programs plan_check program_plan performance_model manager_random manager_ranks architectures gpu_check on_cuda
     cuda_faults pool_random pool_mixed pool_sites fuzz_files fuzz_traces conditions"
 for part in $(echo "$only" | tr , ' '); do
     echo "$part" | grep -qxE "$(echo $known | tr ' ' '|')|sanitized_[a-z0-9_]+|threads_[a-z0-9_]+" ||
@@ -37,7 +38,7 @@ if [ "$only" = ,, ] || [ $# -gt 1 ] || ! echo "${1:-1}" | grep -qx '[1-9][0-9]*'
     exit 2
 fi
 if [ -z "$quick" ]; then
-    whole=--full compared=--full sequences="1000000 1000000" rank_sequences="1000000 10000" mixtures="150 1000" scenarios="20000 1000000" fuzz_rounds=${1:-1000000} architectures=80,86,89,90,100,ptx100
+    whole=--full compared=--full rank_cases=200 sequences="1000000 1000000" rank_sequences="1000000 10000" mixtures="150 1000" scenarios="20000 1000000" fuzz_rounds=${1:-1000000} architectures=80,86,89,90,100,ptx100
     sanitized="kernels_matmul kernels_matmul_long kernels_attention_long kernels_norms kernels_loss
         pool pool_faults pool_fp16 pool_predict pool_random pool_states hazard
         trainer_matrix trainer_faults trainer_frozen trainer_golden trainer_vocabulary trainer_weights gpt2 family_golden"
@@ -47,7 +48,7 @@ if [ -z "$quick" ]; then
     result=docs/measurements/campaign$([ -z "$only" ] || echo -parts)-$(date -u +%Y-%m-%d).md
     TIDE_TEST_ALL=1; export TIDE_TEST_ALL
 else
-    whole="" compared="--first 2" sequences="500 1000" rank_sequences="500 10000" mixtures="1 1000" scenarios="100 1000000" fuzz_rounds=${1:-1000} architectures=ptx90
+    whole="" compared="--first 2" rank_cases=6 sequences="500 1000" rank_sequences="500 10000" mixtures="1 1000" scenarios="100 1000000" fuzz_rounds=${1:-1000} architectures=ptx90
     sanitized=trainer_faults on_cpu=adam result=$build/campaign.md
     conditions="--only isa_SSE41,slow_disk --tests ^(trainer|checkpoint)$" conditions_build=$build
     conditions_targets="tests/test_trainer tests/test_checkpoint"
@@ -73,7 +74,7 @@ has_target() { ninja -C "$1" -t targets all | grep -q "^$2:"; }
 tide_packages_install $TIDE_BUILD_PACKAGES $TIDE_TEST_PACKAGES || exit 1
 mkdir -p "$build" docs/measurements
 build_in "$build" -Dgpu_architectures="$architectures" -- tools/tidepool tests/test_manager_random tests/test_manager_ranks tests/test_pool_mixed tests/test_performance_model \
-    tests/test_pool_random tests/test_pool_sites \
+    tests/test_pool_random tests/test_pool_sites tests/program/preload/libfile_faults.so \
     tests/test_trainer_matrix tests/support/fake_gpu/libtidepool_cuda.so
 # If there is a CUDA toolkit: the CUDA module, and the tests' module, which emulates a GPU.
 module="" fake=""
@@ -104,6 +105,9 @@ run matrix env CMOCKA_MESSAGE_OUTPUT=TAP "$build/tests/test_trainer_matrix"
 for section in crashes files; do
     run $section tests/program/test_program.py "$program" $section $whole
 done
+run ranks tools/dev/ranks_check.py "$program" $rank_cases
+run rank_faults tools/dev/rank_faults.py "$program" "$build/tests/program/preload/libfile_faults.so" \
+    $rank_cases
 if [ -n "$old_program" ]; then
     run programs tools/dev/compare_programs.py "$old_program" "$program" $compared
     grep '^# moves: equal' "$build/programs.tap"
@@ -175,7 +179,7 @@ done
     cat "$build/rows"
     echo
     ! wants conditions || { grep '^|' "$build/conditions.tap"; echo; }
-    "$program" info | sed 's/^/    /'
+    "$program" info | sed "s|$PWD/||g; s/^/    /"
 } >"$result"
 echo "written to $result"
 [ "$total_failed" -eq 0 ]

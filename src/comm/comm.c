@@ -80,6 +80,18 @@ void tide_comm_abort(tide_comm *comm, const char *reason)
     (void)tide_fail(TIDE_ERROR_PEER, "%s", message);
 }
 
+bool tide_comm_has_told(tide_comm *comm, uint32_t rank)
+{
+    char message[sizeof comm->message];
+    assert(rank < comm->ranks && rank != comm->rank);
+    if (comm->ops->has_told == NULL)
+        return true;
+    snprintf(message, sizeof message, "%s", tide_message());
+    const bool has_told = comm->ops->has_told(comm, rank);
+    (void)tide_fail(TIDE_ERROR_PEER, "%s", message);
+    return has_told;
+}
+
 /* --- calls --- */
 
 static tide_status keep(tide_comm *comm, tide_status status)

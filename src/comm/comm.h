@@ -47,7 +47,8 @@ typedef struct tide_comm_ops {
     /* The comm has failed: make all running and later waits of this rank return, and tell the other ranks,
      * which fail with `reason`. Called once at most, on any thread. */
     void (*abort)(tide_comm *comm, const char *reason);
-    void (*destroy)(tide_comm *comm); /* frees the comm */
+    bool (*has_told)(tide_comm *comm, uint32_t rank); /* NULL: ranks are threads of this process */
+    void (*destroy)(tide_comm *comm);                 /* frees the comm */
 } tide_comm_ops;
 
 /* Each implementation's struct begins with this. */
@@ -66,6 +67,10 @@ void tide_comm_fini(tide_comm *comm);
 /* Keep the status and this thread's message as the comm's failure, unless it has one, and abort then. Returns
  * the failure that the comm has, as tide_comm_failure does. */
 tide_status tide_comm_fail(tide_comm *comm, tide_status status);
+
+/* After a failure of the comm: has the other rank told this one that it fails, too? Waits some seconds for
+ * that, unless that rank has ended. Leaves this thread's message as it is. */
+bool tide_comm_has_told(tide_comm *comm, uint32_t rank);
 
 /* Send each range from its owner to all other ranks. `of`: as in a reduction. PEER, or the failure that the
  * comm has. */

@@ -12,7 +12,7 @@
 
 static const uint64_t second_ns = 1000000000;
 
-enum { NOTICE_WAIT_SECONDS = 2, LEAVE_WAIT_SECONDS = 5 };
+enum { NOTICE_WAIT_SECONDS = 2, BUSY_WAIT_SECONDS = 10, LEAVE_WAIT_SECONDS = 5 };
 
 static_assert(sizeof(tide_notice) < 1024, "a notice fits into one packet");
 
@@ -125,6 +125,20 @@ tide_status tide_mesh_lost(tide_mesh *mesh, uint32_t rank, int error, const char
                          mesh->hosts[rank].text, call);
     return tide_fail(TIDE_ERROR_PEER, "the connection with rank %u (%s) has failed during %s: %s", rank,
                      mesh->hosts[rank].text, call, strerror(error));
+}
+
+/* A rank that is busy outside collectives sends its notice late. */
+bool tide_mesh_has_told(const tide_mesh *mesh, uint32_t rank)
+{
+    const uint64_t deadline = tide_clock_ns() + BUSY_WAIT_SECONDS * second_ns;
+    const int connection = tide_mesh_connection(mesh, TIDE_CHANNEL_NOTICE, rank);
+    struct pollfd notices = {.fd = connection, .events = POLLIN};
+    tide_notice notice;
+    int left;
+    do
+        left = tide_tcp_milliseconds_to(deadline);
+    while (left > 0 && poll(&notices, 1, left) <= 0);
+    return recv(connection, &notice, sizeof notice, MSG_PEEK) == sizeof notice;
 }
 
 void tide_mesh_give_up(tide_mesh *mesh, const char *reason)

@@ -49,6 +49,9 @@ int tide_mesh_connection(const tide_mesh *mesh, tide_channel_name channel, uint3
 /* Hand a connection over to the mesh, which has none with this rank for the channel. */
 void tide_mesh_keep(tide_mesh *mesh, tide_channel_name channel, uint32_t rank, int connection);
 
+/* Has the rank sent a notice, or does it within some seconds? */
+bool tide_mesh_has_told(const tide_mesh *mesh, uint32_t rank);
+
 typedef enum tide_mesh_news {
     TIDE_MESH_NO_NEWS,
     TIDE_MESH_ENDED, /* the rank sends no notice any more */

@@ -31,6 +31,7 @@ typedef struct start_state {
     tide_handshake own;
     uint64_t deadline;
     tide_tcp_address *addresses; /* [ranks] where each listens */
+    bool is_refused;             /* a program listens at rank 0's address, but closes the connection */
 } start_state;
 
 /* --- rank 0's address --- */
@@ -181,6 +182,7 @@ static tide_status try_address(start_state *start, const tide_tcp_address *addre
     start->own.port = tide_tcp_port(&local);
     start->addresses[0] = *address;
     status = introduce(start, connection, 0, TIDE_CHANNEL_DATA, again);
+    start->is_refused = status != TIDE_OK;
     if (status != TIDE_OK)
         goto close_both;
     tide_mesh_keep(start->mesh, TIDE_CHANNEL_DATA, 0, connection);
@@ -211,19 +213,24 @@ static tide_status try_name(start_state *start, int *listener, bool *again)
     return status;
 }
 
-/* At the timeout the message is that of the last try to which the time did not put an end. */
+/* At the timeout the message is that of the last try to which the time did not put an end. A refusal counts
+ * more than a connection that fails, since rank 0 may have ended meanwhile. */
 static tide_status join(start_state *start, int *listener)
 {
     char reason[1024] = "";
+    bool was_refused = false;
     for (;;) {
         bool again = true;
+        start->is_refused = false;
         const tide_status status = try_name(start, listener, &again);
         const int left = tide_tcp_milliseconds_to(start->deadline);
         if (status == TIDE_OK || !again)
             return status;
         if (left == 0)
             return tide_fail(TIDE_ERROR_PEER, "%s", reason[0] == '\0' ? tide_message() : reason);
-        snprintf(reason, sizeof reason, "%s", tide_message());
+        if (start->is_refused || !was_refused)
+            snprintf(reason, sizeof reason, "%s", tide_message());
+        was_refused = was_refused || start->is_refused;
         struct pollfd news = {.fd = start->give_up, .events = POLLIN};
         if (poll(&news, 1, left < RETRY_MILLISECONDS ? left : RETRY_MILLISECONDS) > 0)
             return tide_fail(TIDE_ERROR_PEER, "the start of the ranks has been given up");

@@ -70,6 +70,11 @@ static void destroy(socket_comm *comm)
     free(comm);
 }
 
+static bool socket_has_told(tide_comm *comm, uint32_t rank)
+{
+    return tide_mesh_has_told(&socket_of(comm)->mesh, rank);
+}
+
 static void socket_destroy(tide_comm *comm)
 {
     tide_watch_stop(&socket_of(comm)->watch); /* first, since it may be failing the comm */
@@ -84,6 +89,7 @@ static const tide_comm_ops socket_ops = {
     .exchange = socket_exchange,
     .doing = socket_doing,
     .abort = socket_abort,
+    .has_told = socket_has_told,
     .destroy = socket_destroy,
 };
 

@@ -83,6 +83,18 @@ static void a_rank_of_another_run_is_refused_and_does_not_disturb(void **state)
     socket_rank_expect_failure(&other, "rank 0 (127.0.0.1) refuses rank 1: do their tokens differ?");
 }
 
+static void a_refusal_is_told_though_rank_0_has_ended_since(void **state)
+{
+    socket_rank ranks[2];
+    socket_ranks_set(ranks, 2, NULL, NULL);
+    ranks[0].options.timeout_seconds = 1;
+    ranks[1].options.timeout_seconds = 3;
+    ranks[1].options.token = "another";
+    socket_ranks_run(ranks, 2);
+    socket_rank_expect_failure(&ranks[0], "rank 1 of 2 did not connect to rank 0 in time");
+    socket_rank_expect_failure(&ranks[1], "rank 0 (127.0.0.1) refuses rank 1: do their tokens differ?");
+}
+
 /* --- ranks that are missing --- */
 
 static void missing_ranks_are_named_on_all_that_came(void **state)
@@ -332,6 +344,7 @@ int main(void)
         test(strangers_that_stay_silent_or_send_garbage_do_not_disturb),
         test(more_silent_strangers_than_may_wait_do_not_disturb),
         test(a_rank_of_another_run_is_refused_and_does_not_disturb),
+        test(a_refusal_is_told_though_rank_0_has_ended_since),
         test(missing_ranks_are_named_on_all_that_came),
         test(the_shortest_timeout_of_all_ranks_counts),
         test(many_missing_ranks_are_counted),

@@ -631,7 +631,8 @@ def deaths(bench):
                 and live.status == 1
                 and starts == [f"rank {rank}" for rank in survivors]
                 and len(lines) == 3
-                and sum(f"rank {victim} was ended by signal 9" in line for line in lines) == 1,
+                and sum(f"rank {victim} was ended by signal 9" in line for line in lines) == 1
+                and "given up" not in live.err,
                 f"{what} is killed: status 1, a line of each other rank names it",
                 live,
             )
@@ -679,6 +680,30 @@ def early_deaths(bench):
             f"rank {victim} is killed at once: all end, one line names it",
             f"{seconds} s\n{run}",
         )
+
+
+def death_at_first(bench):
+    """Rank 0, which speaks for all before the first step, is killed while it waits for a reader of its
+    metrics."""
+    fifo = bench.folder / "unread"
+    os.mkfifo(fifo)
+    live = Live(bench, *tiny(bench, "--metrics", fifo, "--ranks", 4))
+    deadline, joined = time.monotonic() + GUARD_S, 0
+    while joined < 3 and time.monotonic() < deadline:
+        time.sleep(0.01)
+        # ranks other than 0 print nothing once all have met
+        joined = sum(os.path.realpath(f"/proc/{pid}/fd/1") == "/dev/null" for pid in live.children())
+    live.send(0, signal.SIGKILL)
+    live.end()
+    told = [line for line in live.err.splitlines() if re.search(r"\brank 0 \(\S+\)", line)]
+    bench.tap.ok(
+        live.status == 1
+        and sorted(re.match(r"rank \d", line)[0] for line in told) == ["rank 1", "rank 2", "rank 3"]
+        and len(live.err.splitlines()) == 4
+        and not live.left,
+        "rank 0 is killed before the first step: a line of each other rank names it",
+        live,
+    )
 
 
 def pause(bench):
@@ -1053,29 +1078,6 @@ def differ(bench):
         )
 
 
-def silent_leader(bench):
-    """Rank 0, which would print for all, is stopped before the first step (on a slow machine, soon after)."""
-    with socket.socket() as place:
-        place.bind(("127.0.0.1", 0))
-        port = place.getsockname()[1]
-    options = tiny(bench, "--collective-timeout", 1, model="gpt2-nano", steps=1000000)
-    leader, deadline = by_hand(bench, 0, port, *options), time.monotonic() + GUARD_S
-    while not listens(port) and time.monotonic() < deadline:
-        time.sleep(0.01)
-    other = by_hand(bench, 1, port, *options)
-    while listens(port) and time.monotonic() < deadline:  # until all ranks have met
-        pass
-    leader.send_signal(signal.SIGSTOP)
-    said = other.communicate(timeout=GUARD_S)[0]
-    leader.kill()
-    leader.communicate()
-    bench.tap.ok(
-        other.returncode == 1 and re.fullmatch(r"rank 1 \(.*\): .*rank 0 \(.*\n", said),
-        "rank 1 says that rank 0 is lost before the first step",
-        said,
-    )
-
-
 def unread(bench):
     """A reader of the lines that stands still, as a stopped terminal, is no failure."""
     live = Live(bench, *tiny(bench, "--ranks", 2, "--collective-timeout", 1, steps=STEPS))
@@ -1103,6 +1105,7 @@ def main():
             refused_logs,
             deaths,
             early_deaths,
+            death_at_first,
             pause,
             stopped,
             outputs,
@@ -1110,7 +1113,6 @@ def main():
             bindings,
             strangers,
             differ,
-            silent_leader,
             unread,
         ):
             begun = time.monotonic()

@@ -18,6 +18,7 @@
  * step before it ends.
  */
 #include "src/checkpoint/folder.h"
+#include "src/comm/comm.h"
 #include "src/train/metrics.h"
 #include "tools/command.h"
 #include "tools/export/export_options.h"
@@ -678,16 +679,8 @@ static int outputs_close(train_run *run, int exit_status)
     return exit_status;
 }
 
-/* Does this thread's message say that rank 0 is lost? What rank 0 itself has told begins "rank 0 (host):". */
-static bool rank_0_is_lost(void)
-{
-    const char *host = strstr(tide_message(), "rank 0 (");
-    const char *end = host == NULL ? NULL : strchr(host, ')');
-    return end != NULL && end[1] != ':';
-}
-
-/* Prints the failure. Before the first step rank 0 alone prints, for all of them, unless it is lost or this
- * rank has never met the others. */
+/* Prints the failure. Before the first step rank 0 alone prints, for all of them, unless this rank has never
+ * met the others, or rank 0 is gone or stopped. */
 static int failure_print(const train_run *run, tide_status status)
 {
     const bool begun = run->progress.out != NULL, alone = run->ranks.comm == NULL;
@@ -696,7 +689,7 @@ static int failure_print(const train_run *run, tide_status status)
     if (run->ranks.rank == 0)
         return tide_command_failed(command_name, status);
     fflush(stdout);
-    if (alone || begun || rank_0_is_lost())
+    if (alone || begun || !tide_comm_has_told(run->ranks.comm, 0))
         fprintf(stderr, "%s%s\n", run->ranks.name, tide_message());
     return status == TIDE_ERROR_ARGUMENT ? TIDE_EXIT_USAGE : TIDE_EXIT_FAILURE;
 }
