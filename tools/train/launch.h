@@ -30,8 +30,8 @@ TIDE_NODISCARD tide_status tide_launch_read(tide_comm_socket_options *options);
  * and return when all have ended: TIDE_EXIT_USAGE if a rank did with that, else the exit status of the first
  * rank that failed, by number, 0 if none did. If a rank was killed, prints a line. If others still run 75
  * seconds after one has failed, tells them to end, and kills them after 10 minutes more; those that have not
- * met all others yet end at once. SIGINT and SIGTERM also wake ranks that are stopped. When this process dies,
- * the ranks get SIGTERM. */
+ * met all others yet end at once. SIGINT and SIGTERM also wake ranks that are stopped. When this process
+ * dies, the ranks get SIGTERM. */
 int tide_launch_ranks(uint32_t ranks, int count, char *const *arguments);
 
 #endif
