@@ -1090,6 +1090,7 @@ def unread(bench):
 def main():
     name, value = MARK.split("=")
     os.environ[name] = value
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)  # the suite may run under nohup, which ignores it
     bench = Bench(sys.argv[1], full=False)
     try:
         for section in (
