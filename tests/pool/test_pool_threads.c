@@ -50,6 +50,17 @@ static const struct {
     {TIDE_PASS_BACKWARD, {{0, GRAD}, {6, READ}}, 2},
 };
 
+typedef enum difference {
+    ALIKE,
+    OTHER_RATE,
+    OTHER_ORDER,
+    OTHER_SLICE,
+    FAILS,
+    GIVES_UP,
+    LEAVES,
+    OTHER_MODEL
+} difference;
+
 typedef struct run_options {
     tide_dtype dtype, reduce_dtype;
     uint32_t ranks, sum_groups, micro_batches; /* of all ranks */
@@ -58,11 +69,10 @@ typedef struct run_options {
     uint64_t seed;        /* of budgets, chunk sizes, placements; 0: the same everywhere */
     uint32_t delay_max_us, skip_wait_site;
     bool finishes_early;
-    bool sockets;   /* the ranks are connected by TCP */
-    uint64_t fault; /* the last rank's device fails at this operation of the second step; 0: never */
-    bool apart;     /* no two params share a chunk, so that only the region orders ops */
-    /* how the last rank differs in its second step */
-    enum { ALIKE, OTHER_RATE, OTHER_ORDER, OTHER_SLICE, FAILS, GIVES_UP, LEAVES, OTHER_MODEL } differs;
+    bool sockets;       /* the ranks are connected by TCP */
+    uint64_t fault;     /* the last rank's device fails at this operation of the second step; 0: never */
+    bool apart;         /* no two params share a chunk, so that only the region orders ops */
+    difference differs; /* of the last rank in its second step */
 } run_options;
 
 typedef struct outcome {
@@ -80,9 +90,9 @@ typedef struct rank {
     char message[1024];
 } rank;
 
-static bool differs(const rank *at, uint32_t step, int how)
+static bool differs(const rank *at, uint32_t step, difference how)
 {
-    return (int)at->run->differs == how && step == 1 && tide_comm_rank(at->comm) + 1 == at->run->ranks;
+    return at->run->differs == how && step == 1 && tide_comm_rank(at->comm) + 1 == at->run->ranks;
 }
 
 /* --- the model --- */
@@ -487,7 +497,7 @@ static void an_overflow_on_one_rank_skips_the_step_on_all(void **state)
 /* --- failures --- */
 
 /* The last rank differs in its second step; each rank's message has its words. */
-static void check_failure(int how, tide_status last, const char *last_words, tide_status others,
+static void check_failure(difference how, tide_status last, const char *last_words, tide_status others,
                           const char *words)
 {
     rank ranks[3];
@@ -503,7 +513,8 @@ static void check_failure(int how, tide_status last, const char *last_words, tid
         const bool is_last = r + 1 == run.ranks;
         if (ranks[r].status != (is_last ? last : others) ||
             strstr(ranks[r].message, is_last ? last_words : words) == NULL)
-            fail_msg("case %d: rank %u: %s: %s", how, r, tide_status_name(ranks[r].status), ranks[r].message);
+            fail_msg("case %d: rank %u: %s: %s", (int)how, r, tide_status_name(ranks[r].status),
+                     ranks[r].message);
         if (how != OTHER_MODEL && !(how == LEAVES && is_last))
             assert_int_equal(ranks[r].afterwards, ranks[r].status);
     }
