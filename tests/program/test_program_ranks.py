@@ -837,6 +837,12 @@ def outputs(bench):
 # ---- other launchers ----
 
 
+def free_port():
+    with socket.socket() as place:
+        place.bind(("127.0.0.1", 0))
+        return place.getsockname()[1]
+
+
 def neighbours():
     """A socket that listens, to keep its port as torchrun's agent does, and the port; the next is free."""
     while True:
@@ -903,19 +909,24 @@ def variables_of(launcher, rank, port, job):
     }[launcher]
 
 
+def start_with(variables, command, stderr, prepare):
+    return subprocess.Popen(
+        command,
+        stdout=subprocess.PIPE,
+        stderr=stderr,
+        text=True,
+        preexec_fn=prepare,
+        env={**os.environ, **{name: str(value) for name, value in variables.items()}},
+    )
+
+
 def start_by(bench, launcher, rank, port, job, *options, processors=None):
     def prepare():
         die_with_parent()
         os.sched_setaffinity(0, processors or os.sched_getaffinity(0))
 
-    given = {name: str(value) for name, value in variables_of(launcher, rank, port, job).items()}
-    return subprocess.Popen(
-        bench.command(*options),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        preexec_fn=prepare,
-        env={**os.environ, **given},
+    return start_with(
+        variables_of(launcher, rank, port, job), bench.command(*options), subprocess.PIPE, prepare
     )
 
 
@@ -979,19 +990,12 @@ def bindings(bench):
 def by_hand(bench, rank, port, *options):
     """Starts one of two ranks, as the launcher does."""
     variables = {
-        "TIDEPOOL_RANK": str(rank),
-        "TIDEPOOL_RANKS": "2",
-        "TIDEPOOL_PORT": str(port),
+        "TIDEPOOL_RANK": rank,
+        "TIDEPOOL_RANKS": 2,
+        "TIDEPOOL_PORT": port,
         "TIDEPOOL_TOKEN": "a secret",
     }
-    return subprocess.Popen(
-        bench.command(*options, "--ranks", 2),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        preexec_fn=die_with_parent,
-        env={**os.environ, **variables},
-    )
+    return start_with(variables, bench.command(*options, "--ranks", 2), subprocess.STDOUT, die_with_parent)
 
 
 def strangers(bench):
@@ -999,9 +1003,7 @@ def strangers(bench):
     straight = Result(bench, "alone", 1, *tiny(bench))
     metrics, saved, out = (bench.folder / f"visited-{what}" for what in ("metrics", "saved", "out"))
     options = tiny(bench, "--metrics", metrics, "--checkpoint", saved, "--export", out)
-    with socket.socket() as place:
-        place.bind(("127.0.0.1", 0))
-        port = place.getsockname()[1]
+    port = free_port()
     ranks = [by_hand(bench, 0, port, *options)]
     deadline = time.monotonic() + GUARD_S
     while not listens(port) and time.monotonic() < deadline:
@@ -1038,9 +1040,7 @@ def strangers(bench):
 
 
 def two_by_hand(bench, of_0, of_1):
-    with socket.socket() as place:
-        place.bind(("127.0.0.1", 0))
-        port = place.getsockname()[1]
+    port = free_port()
     ranks = [by_hand(bench, 0, port, *of_0), by_hand(bench, 1, port, *of_1)]
     said = [rank.communicate(timeout=GUARD_S)[0] for rank in ranks]
     return [rank.returncode for rank in ranks], said
