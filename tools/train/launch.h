@@ -1,5 +1,5 @@
 /* Starts the ranks of a run as processes on this machine: the program again, once a rank, with the same
- * command line and these variables, of which a rank takes the last out of its environment:
+ * command line and these variables, of which a rank takes the token out of its environment:
  *
  *     TIDEPOOL_RANK      its number
  *     TIDEPOOL_RANKS     how many there are
