@@ -176,22 +176,23 @@ typedef struct agreed_values {
     char texts[AGREED_MAX][TIDE_TRAIN_FIELD_TEXT_BYTES];
 } agreed_values;
 
-static char *next_text(agreed_values *values, const char *name)
+static void add_number(agreed_values *values, const char *name, uint64_t number)
 {
     assert(values->count < AGREED_MAX);
     values->names[values->count] = name;
-    return values->texts[values->count++];
+    snprintf(values->texts[values->count++], sizeof values->texts[0], "%" PRIu64, number);
 }
 
 static agreed_values values_to_agree(const tide_trainer *trainer, uint64_t loaded)
 {
     agreed_values values = {.count = 0};
-    char text[TIDE_TRAIN_FIELD_TEXT_BYTES];
-    const char *name;
-    while ((name = tide_train_state_field(&trainer->state, values.count, text)) != NULL)
-        memcpy(next_text(&values, name), text, sizeof text);
-    snprintf(next_text(&values, "evaluation batches"), sizeof text, "%u", trainer->eval_batches);
-    snprintf(next_text(&values, "loaded params with hash"), sizeof text, "0x%016" PRIx64, loaded);
+    for (const char *name; (name = tide_train_state_field(&trainer->state, values.count,
+                                                          values.texts[values.count])) != NULL;) {
+        values.names[values.count++] = name;
+        assert(values.count < AGREED_MAX);
+    }
+    add_number(&values, "evaluation batches", trainer->eval_batches);
+    add_number(&values, "loaded params with hash", loaded);
     return values;
 }
 
@@ -210,9 +211,10 @@ static tide_status agree(const tide_trainer *trainer, uint64_t loaded)
         for (size_t i = 0; i < mine.count && status == TIDE_OK; i++) {
             const char *text = all + rank * bytes + i * sizeof mine.texts[0];
             const char *text_of_0 = all + i * sizeof mine.texts[0];
-            if (strcmp(text, text_of_0) != 0)
-                status = tide_fail(TIDE_ERROR_PEER, "rank %u has %s %s, rank 0 has %s: they must be equal",
-                                   rank, mine.names[i], text, text_of_0);
+            if (strncmp(text, text_of_0, sizeof mine.texts[0]) != 0)
+                status =
+                    tide_fail(TIDE_ERROR_PEER, "rank %u has %s %.32s, rank 0 has %.32s: they must be equal",
+                              rank, mine.names[i], text, text_of_0);
         }
     free(all);
     return status;

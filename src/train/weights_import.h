@@ -17,9 +17,8 @@ void tide_weights_import_close(tide_weights_import *import); /* NULL is allowed 
 bool tide_weights_import_named_otherwise(const tide_weights_import *import);
 
 /* Set the params of `model`, whose config is that of the import, to the folder's values; moments stay zero.
- * Calls `progress`, unless NULL, on the caller's thread. Sets *hash, unless it is NULL, to a hash of all
- * values, as they are in the folder. Statuses of tide_weights_read_raw and
- * tide_decoder_values_set_as; NO_MEMORY. */
+ * Calls `progress`, unless NULL, on the caller's thread. Sets *hash, unless NULL, to a hash of all values, as
+ * they are in the folder. Statuses of tide_weights_read_raw and tide_decoder_values_set_as; NO_MEMORY. */
 TIDE_NODISCARD tide_status tide_weights_import_run(const tide_weights_import *import, tide_decoder *model,
                                                    tide_progress_callback progress, void *progress_context,
                                                    uint64_t *hash);
